@@ -295,7 +295,8 @@ def _gemm(
                 step += 1
 
 
-@triton.jit
+# One binary for all shapes: no variants for extents of 1 or multiples of 16.
+@triton.jit(do_not_specialize=("M", "N", "K"))
 def matmul_kernel_tma_ws_blackwell_persistent(
     a_desc,
     b_desc,
@@ -338,7 +339,8 @@ def matmul_kernel_tma_ws_blackwell_persistent(
     )
 
 
-@triton.jit
+# One binary for all shapes: no variants for extents of 1 or multiples of 16.
+@triton.jit(do_not_specialize=("M", "N", "K"))
 def matmul_kernel_tma_ws_blackwell_clc(
     a_desc,
     b_desc,

@@ -44,7 +44,7 @@ def tile_scheduler(cls):
 
 @tile_scheduler
 class StaticPersistentScheduler:
-    """CTA ``i`` of ``g`` takes the tiles ``i, i + g, i + 2g, ...``, for any number of CTAs ``g``."""
+    """CTA ``i`` of ``g`` takes the tiles ``i, i + g, i + 2g, ...``; any grid will do."""
 
     num_tiles: tl.tensor
 
