@@ -165,7 +165,7 @@ def _epilogue_tile(
 
 
 @triton.jit
-def _gemm(
+def gemm_tile_pipeline(
     a_desc,
     b_desc,
     c_desc,
@@ -185,7 +185,12 @@ def _gemm(
     B_ROW_MAJOR: tl.constexpr,
     Scheduler: tl.constexpr,
 ):
-    """The tile pipeline, under ``Scheduler``."""
+    """The three tasks, each walking the tiles that ``Scheduler`` (a constexpr class) gives.
+
+    ``a_desc``, ``b_desc``: TMA descriptors of A (M, K) and B (K, N), or of their transposes where
+    A_ROW_MAJOR or B_ROW_MAJOR is false, with boxes of a block. ``c_desc``: of C (M, N), with
+    boxes of BLOCK_SIZE_M x BLOCK_SIZE_N / EPILOGUE_SUBTILE. ``bias_ptr``: N elements, or None.
+    """
     buffers_A = tlx.local_alloc(a_desc.block_shape, tlx.dtype_of(a_desc), NUM_SMEM_BUFFERS)
     buffers_B = tlx.local_alloc(b_desc.block_shape, tlx.dtype_of(b_desc), NUM_SMEM_BUFFERS)
     LOAD_BYTES: tl.constexpr = (
@@ -317,7 +322,7 @@ def matmul_kernel_tma_ws_blackwell_persistent(
     B_ROW_MAJOR: tl.constexpr,
 ):
     """Static persistent schedule; grid: at most one CTA per SM."""
-    _gemm(
+    gemm_tile_pipeline(
         a_desc,
         b_desc,
         c_desc,
@@ -361,7 +366,7 @@ def matmul_kernel_tma_ws_blackwell_clc(
     B_ROW_MAJOR: tl.constexpr,
 ):
     """Cluster Launch Control schedule; grid: exactly one CTA per tile."""
-    _gemm(
+    gemm_tile_pipeline(
         a_desc,
         b_desc,
         c_desc,
