@@ -1,0 +1,145 @@
+"""The command ``tlx-clc``: its sub-commands' arguments, and who carries them out."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from . import __version__, offline
+from .config import SCHEDULES, GemmConfig
+from .offline import LAYOUTS, PRECISIONS
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run ``tlx-clc`` with ``argv`` (by default the process's own); returns the exit status."""
+    argv = sys.argv[1:] if argv is None else argv
+    if argv[:1] == ["bench"]:
+        from .tritonbench import main as tritonbench
+
+        return tritonbench(argv[1:])
+
+    parser = argparse.ArgumentParser(
+        prog="tlx-clc", description="Blackwell GEMM kernels in TLX: check, compile, benchmark."
+    )
+    parser.add_argument("--version", action="version", version=f"tlx_clc_plugin {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_doctor(commands)
+    _add_compile(commands)
+    commands.add_parser("bench", help="the command tritonbench, by another name: bench --help")
+    args = parser.parse_args(argv)
+    return args.run(args)
+
+
+def _add_doctor(commands: argparse._SubParsersAction) -> None:
+    doctor = commands.add_parser("doctor", help="check this installation, and say what mends it")
+    doctor.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    doctor.set_defaults(run=_doctor)
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from . import doctor
+
+    return doctor.run(as_json=args.json)
+
+
+def _add_compile(commands: argparse._SubParsersAction) -> None:
+    compiler = commands.add_parser(
+        "compile",
+        help="compile for sm_100a without a GPU, and show what came of it",
+        description="Compile the kernels for sm_100a, no GPU needed, and print a table of their "
+        "resources and instructions. Fails if an instruction is missing that a kernel must have, "
+        "or if registers spill.",
+    )
+    compiler.add_argument(
+        "--schedule",
+        type=_names(SCHEDULES),
+        default=SCHEDULES,
+        metavar="NAMES",
+        help=f"of {','.join(SCHEDULES)} (default: all)",
+    )
+    choice = compiler.add_mutually_exclusive_group()
+    choice.add_argument(
+        "--config",
+        type=_config,
+        metavar="FIELD=N,...",
+        help="a GemmConfig, by the fields that differ from the default: block_size_n=128,...",
+    )
+    choice.add_argument(
+        "--shape",
+        type=_shape,
+        metavar="MxNxK",
+        help="the heuristic's config for this shape on a B200",
+    )
+    compiler.add_argument(
+        "--layout",
+        type=_names(LAYOUTS),
+        default=("tn",),
+        metavar="NAMES",
+        help=f"of a and b, of {','.join(LAYOUTS)}; t is row-major (default: tn)",
+    )
+    compiler.add_argument(
+        "--precision",
+        type=_names(PRECISIONS),
+        default=("fp16",),
+        metavar="NAMES",
+        help=f"of {','.join(PRECISIONS)} (default: fp16)",
+    )
+    compiler.add_argument("--bias", action="store_true", help="with a bias")
+    compiler.add_argument(
+        "--output", type=Path, metavar="DIR", help="keep ttgir, ptx, cubin and sass there"
+    )
+    compiler.set_defaults(run=_compile)
+
+
+def _compile(args: argparse.Namespace) -> int:
+    try:
+        return offline.run(
+            args.schedule,
+            args.layout,
+            args.precision,
+            bias=args.bias,
+            config=args.config,
+            shape=args.shape,
+            output=args.output,
+        )
+    except ValueError as error:
+        print(f"tlx-clc compile: {error}", file=sys.stderr)
+        return 2
+
+
+def _names(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(dict.fromkeys(text.split(",")))
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(known)}")
+        return names
+
+    return parse
+
+
+def _config(text: str) -> GemmConfig:
+    fields = {field.name for field in dataclasses.fields(GemmConfig)}
+    values = {}
+    for item in text.split(","):
+        name, _, value = item.partition("=")
+        if name not in fields:
+            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(sorted(fields))}")
+        try:
+            values[name] = int(value)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{item!r} gives no integer") from None
+    return GemmConfig(**values)
+
+
+def _shape(text: str) -> tuple[int, int, int]:
+    try:
+        M, N, K = (int(extent) for extent in text.split("x"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not MxNxK") from None
+    if min(M, N, K) < 1:
+        raise argparse.ArgumentTypeError(f"extents must be positive, got {text}")
+    return M, N, K
