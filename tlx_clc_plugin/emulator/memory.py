@@ -199,3 +199,10 @@ class SharedMemory(Window):
             self.storage[DYNAMIC_SMEM_OFFSET : DYNAMIC_SMEM_OFFSET + nbytes],
             f"shared memory of CTA rank {rank}",
         )
+
+    def window_offset(self, address: int, nbytes: int) -> int:
+        """Offset in the shared window of ``nbytes`` bytes at ``address``, for ``granules``.
+
+        Raises MemoryFault if they are not all dynamic shared memory of this CTA.
+        """
+        return self.span(address, nbytes) + DYNAMIC_SMEM_OFFSET
