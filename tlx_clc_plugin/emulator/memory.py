@@ -193,6 +193,8 @@ class SharedMemory(Window):
         self.storage = np.full(size, 0xFF, np.uint8)
         #: All of shared memory as 16-byte granules, indexed by window offset / 16.
         self.granules = self.storage.view(GRANULE)
+        #: Window offset at which dynamic shared memory ends.
+        self.window_end = DYNAMIC_SMEM_OFFSET + nbytes
         self.rank = rank
         super().__init__(
             origin + DYNAMIC_SMEM_OFFSET,

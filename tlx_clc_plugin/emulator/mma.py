@@ -1,0 +1,141 @@
+"""tcgen05.mma: D (+)= A @ B with A and B in shared memory and D in tensor memory."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from .descriptors import InstructionDescriptor, SmemDescriptor
+from .errors import MemoryFault, UnsupportedPtx
+from .memory import DYNAMIC_SMEM_OFFSET, SharedMemory
+from .swizzle import Swizzle, swizzle
+from .tensor_memory import LANES, TensorMemory
+from .tma import SWIZZLE_PERIOD
+
+GRANULE_BYTES = 16
+# Every kind reads 32 bytes of each row or column along K: 16 or 8 elements (PTX ISA, tcgen05.mma).
+K_BYTES = 32
+
+# A table is faster than numpy's conversion of halves.
+_F16_TO_F32 = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+_TF32_MASK = np.uint32(0xFFFFE000)  # the 10 mantissa bits that tensor cores read
+
+
+def mma(
+    tmem: TensorMemory,
+    smem: SharedMemory,
+    d_address: int,
+    a_bits: int,
+    b_bits: int,
+    instruction_bits: int,
+    *,
+    kind: str,
+    accumulate: bool,
+) -> None:
+    """Carry out one tcgen05.mma.cta_group::1 of ``kind`` "f16" or "tf32".
+
+    ``a_bits``, ``b_bits``: 64-bit shared memory descriptors; ``instruction_bits``: the 32-bit
+    instruction descriptor; ``d_address``: tensor memory address of D, which is overwritten
+    unless ``accumulate``. D has M = 128 rows, one a lane, and N columns of fp32.
+
+    Products are summed in fp32, in no stated order, like the hardware's. Raises UnsupportedPtx
+    for shapes, types and layouts that are not modelled, MemoryFault for operands out of bounds.
+    """
+    instruction = InstructionDescriptor.decode(instruction_bits, kind)
+    _check(instruction)
+    a = _operand(smem, a_bits, instruction.m, instruction.transpose_a, instruction.input_type)
+    b = _operand(smem, b_bits, instruction.n, instruction.transpose_b, instruction.input_type)
+    product = b @ a.T  # D transposed, as tensor memory has it: columns first
+    if instruction.negate_a != instruction.negate_b:
+        np.negative(product, out=product)
+    if d_address >> 16:
+        raise MemoryFault(f"an accumulator of {LANES} rows begins at lane 0, got {d_address >> 16}")
+    d = tmem.cells[tmem.columns(d_address & 0xFFFF, instruction.n)].view(np.float32)
+    if accumulate:
+        d += product
+    else:
+        d[...] = product
+
+
+def _check(instruction: InstructionDescriptor) -> None:
+    if instruction.m != LANES:
+        raise UnsupportedPtx(f"tcgen05.mma with M = {instruction.m}; only {LANES} is modelled")
+    if instruction.n % 16 or not 16 <= instruction.n <= 256:
+        raise UnsupportedPtx(
+            f"tcgen05.mma with N = {instruction.n}; M = {LANES} takes multiples of 16 up to 256"
+        )
+    if instruction.accumulator_type != "f32":
+        raise UnsupportedPtx("tcgen05.mma with an f16 accumulator")
+    if instruction.input_type == "tf32" and (instruction.transpose_a or instruction.transpose_b):
+        raise UnsupportedPtx("tcgen05.mma of MN-major tf32 operands")
+
+
+def _operand(
+    smem: SharedMemory, bits: int, extent: int, mn_major: bool, input_type: str
+) -> np.ndarray:
+    """An operand as float32 of shape (extent, K), ``extent`` being M or N."""
+    layout = SmemDescriptor.decode(bits)
+    phase = layout.start % SWIZZLE_PERIOD
+    gather = _mn_major_granules if mn_major else _k_major_granules
+    index, last = gather(extent, layout.swizzle, layout.leading_bytes, layout.stride_bytes, phase)
+    first = (layout.start - phase) // GRANULE_BYTES
+    if layout.start < DYNAMIC_SMEM_OFFSET or (first + last + 1) * GRANULE_BYTES > smem.window_end:
+        raise MemoryFault(
+            f"operand of tcgen05.mma (descriptor {bits:#x}, bytes {layout.start:#x} to "
+            f"{(first + last + 1) * GRANULE_BYTES:#x}) is not all inside {smem}"
+        )
+    values = _to_float32(smem.granules[first:].take(index), input_type)
+    return values.T if mn_major else values
+
+
+def _to_float32(granules: np.ndarray, input_type: str) -> np.ndarray:
+    """Each row of 16-byte granules as a row of float32."""
+    if input_type == "f16":
+        return _F16_TO_F32.take(granules.view(np.uint16))
+    if input_type == "bf16":
+        return np.left_shift(granules.view(np.uint16), 16, dtype=np.uint32).view(np.float32)
+    return (granules.view(np.uint32) & _TF32_MASK).view(np.float32)
+
+
+# The canonical layouts (PTX ISA, "Canonical layouts" of tcgen05; CUTLASS
+# cute/atom/mma_traits_sm100.hpp), in 16-byte granules. Without swizzle a core matrix is 8 rows of
+# 16 bytes; with one, 8 rows of the swizzle's width W. Both return the granule indices relative to
+# the 1024 aligned bytes in which the operand starts, and the largest of them.
+
+
+@lru_cache(maxsize=1024)
+def _k_major_granules(
+    extent: int, mode: Swizzle, leading: int, stride: int, phase: int
+) -> tuple[np.ndarray, int]:
+    """Shape (extent, 2): rows of M or N, granules along K.
+
+    Eight rows are ``stride`` apart; without swizzle, granules along K are ``leading`` apart.
+    """
+    row = np.arange(extent, dtype=np.intp)[:, None]
+    k = np.arange(K_BYTES // GRANULE_BYTES, dtype=np.intp)
+    step = leading if mode is Swizzle.NONE else GRANULE_BYTES
+    return _swizzled(phase + row // 8 * stride + row % 8 * mode + k * step, mode)
+
+
+@lru_cache(maxsize=1024)
+def _mn_major_granules(
+    extent: int, mode: Swizzle, leading: int, stride: int, phase: int
+) -> tuple[np.ndarray, int]:
+    """Shape (16, extent / 8): 16-bit elements along K, granules along M or N.
+
+    Blocks of W bytes along M or N are ``leading`` apart, eight elements along K ``stride``;
+    without swizzle the two change roles.
+    """
+    k = np.arange(16, dtype=np.intp)[:, None]
+    granule = np.arange(extent // 8, dtype=np.intp)
+    if mode is Swizzle.NONE:
+        leading, stride = stride, leading
+    per_block = mode // GRANULE_BYTES
+    block = granule // per_block * leading + granule % per_block * GRANULE_BYTES
+    return _swizzled(phase + block + k // 8 * stride + k % 8 * mode, mode)
+
+
+def _swizzled(linear: np.ndarray, mode: Swizzle) -> tuple[np.ndarray, int]:
+    index = swizzle(linear, mode) // GRANULE_BYTES
+    return index, int(index.max())
