@@ -96,18 +96,18 @@ def _add_compile(commands: argparse._SubParsersAction) -> None:
 
 def _compile(args: argparse.Namespace) -> int:
     try:
-        return offline.run(
+        variants = offline.variants(
             args.schedule,
             args.layout,
             args.precision,
             bias=args.bias,
             config=args.config,
             shape=args.shape,
-            output=args.output,
         )
     except ValueError as error:
         print(f"tlx-clc compile: {error}", file=sys.stderr)
         return 2
+    return offline.run(variants, output=args.output)
 
 
 def _names(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:

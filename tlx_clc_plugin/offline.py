@@ -70,34 +70,39 @@ class Statistics:
     sass: dict[str, int | None]
 
 
-def run(
+def variants(
     schedules: Iterable[str],
     layouts: Iterable[str],
     precisions: Iterable[str],
     *,
     bias: bool,
-    config: GemmConfig | None,
-    shape: tuple[int, int, int] | None,
-    output: Path | None,
-) -> int:
-    """Compile each combination, print a table; the exit status is 1 if any has a fault.
+    config: GemmConfig | None = None,
+    shape: tuple[int, int, int] | None = None,
+) -> list[Variant]:
+    """Every combination, with ``config`` for all of them; else with the one that the heuristic
+    chooses for ``shape``, (M, N, K), on a B200; else with the default config.
 
-    ``config`` for all of them; else the one that the heuristic chooses for ``shape``, (M, N, K), on
-    a B200; else the default config. ``output``: a directory to keep ttgir, ptx, cubin and
-    sass in. Raises ValueError for an invalid config, before anything is compiled.
+    Raises ValueError for an invalid config or an unknown schedule.
     """
-    variants = []
+    found = []
     for schedule in schedules:
         chosen = config or GemmConfig()
         if shape is not None:
             chosen = select_config(*shape, B200_SMS, schedule=schedule, bias=bias)
         check_config(chosen, schedule, bias=bias)
-        variants += [
+        found += [
             Variant(schedule, chosen, layout, precision, bias)
             for layout in layouts
             for precision in precisions
         ]
+    return found
 
+
+def run(variants: list[Variant], *, output: Path | None = None) -> int:
+    """Compile each variant and print a table; the exit status is 1 if any has a fault.
+
+    ``output``: a directory to keep ttgir, ptx, cubin and sass in.
+    """
     rows, found = [], []
     for variant in variants:
         kernel, seconds = compile_variant(variant)
