@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import bisect
 import ctypes
+from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +26,14 @@ ACCESS_SIZES = (1, 2, 4, 8, 16, 32)
 GRANULE = np.dtype("V16")
 
 
+class _Words(NamedTuple):
+    """A window as aligned words; scalars in the type that numpy's arithmetic takes fastest."""
+
+    array: np.ndarray
+    first: np.uint64  # address of word 0
+    shift: np.uint64  # log2 of the size of a word
+
+
 class Window:
     """A contiguous range of addresses backed by bytes.
 
@@ -36,20 +46,33 @@ class Window:
         self.data = data
         self.label = label
         self.end = base + data.size
-        self._words: dict[int, tuple[int, np.ndarray]] = {}
+        self._words: dict[int, _Words] = {}
 
     def __str__(self) -> str:
         return f"{self.label} [{self.base:#x}, {self.end:#x})"
 
     def load(self, addresses: np.ndarray, nbytes: int) -> np.ndarray:
-        """The ``nbytes`` bytes at each address: uint8 of shape (len(addresses), nbytes)."""
+        """The ``nbytes`` bytes at each address: uint8 of shape (len(addresses), nbytes).
+
+        ``addresses``: unsigned, of active lanes only. Raises MemoryFault for one that is outside
+        the window or not a multiple of ``nbytes``.
+        """
         words, index = self._locate(addresses, nbytes)
-        return words.take(index).view(np.uint8).reshape(-1, nbytes)
+        try:
+            return words.take(index).view(np.uint8).reshape(-1, nbytes)
+        except IndexError:
+            raise self._out_of_bounds(addresses, nbytes) from None
 
     def store(self, addresses: np.ndarray, data: np.ndarray) -> None:
-        """Write row i of ``data``, uint8 of shape (len(addresses), nbytes), to address i."""
+        """Store row i of ``data``, uint8 of shape (len(addresses), nbytes), to address i.
+
+        Addresses and errors as for :meth:`load`.
+        """
         words, index = self._locate(addresses, data.shape[1])
-        words[index] = np.ascontiguousarray(data).view(words.dtype)[:, 0]
+        try:
+            words[index] = np.ascontiguousarray(data).view(words.dtype)[:, 0]
+        except IndexError:
+            raise self._out_of_bounds(addresses, data.shape[1]) from None
 
     def span(self, address: int, nbytes: int) -> int:
         """Offset into ``data`` of ``nbytes`` bytes at ``address``; MemoryFault if outside."""
@@ -57,31 +80,33 @@ class Window:
             raise MemoryFault(f"{nbytes} bytes at {address:#x} are not all inside {self}")
         return address - self.base
 
-    def words(self, nbytes: int) -> tuple[int, np.ndarray]:
-        """Address of the first aligned word of ``nbytes`` bytes, and all aligned words."""
-        if nbytes not in self._words:
-            if nbytes not in ACCESS_SIZES:
-                raise ValueError(f"access size must be one of {ACCESS_SIZES} bytes, got {nbytes}")
-            first = -(-self.base // nbytes) * nbytes
-            count = max(0, (self.end - first) // nbytes)
-            dtype = np.dtype(f"u{nbytes}" if nbytes <= 8 else f"V{nbytes}")
-            view = np.ndarray(count, dtype, self.data, first - self.base if count else 0)
-            self._words[nbytes] = first, view
-        return self._words[nbytes]
-
     def _locate(self, addresses: np.ndarray, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
-        first, words = self.words(nbytes)
+        """The window as words, and the index of each address in it, checked by its user."""
+        words = self._words.get(nbytes) or self._make_words(nbytes)
         if np.bitwise_or.reduce(addresses) & (nbytes - 1):
             bad = int(addresses[addresses % nbytes != 0][0])
             raise MemoryFault(f"address {bad:#x} of a {nbytes}-byte access is misaligned in {self}")
-        # Addresses below the window wrap to huge unsigned offsets, so one comparison is enough.
-        index = (addresses.astype(np.uint64) - np.uint64(first)) >> np.uint64(
-            nbytes.bit_length() - 1
-        )
-        if index.size and index.max() >= words.size:
-            bad = int(addresses[index >= words.size][0])
-            raise MemoryFault(f"{nbytes} bytes at {bad:#x} are not all inside {self}")
-        return words, index.astype(np.intp)
+        # Addresses below the window wrap to huge offsets, which numpy refuses like those above:
+        # no second check costs time. A shift of one bit at least keeps them positive as intp.
+        offset = addresses.astype(np.uint64) - words.first
+        index = offset >> words.shift if nbytes > 1 else np.minimum(offset, words.array.size)
+        return words.array, index.view(np.int64)
+
+    def _make_words(self, nbytes: int) -> _Words:
+        if nbytes not in ACCESS_SIZES:
+            raise ValueError(f"access size must be one of {ACCESS_SIZES} bytes, got {nbytes}")
+        first = -(-self.base // nbytes) * nbytes
+        count = max(0, (self.end - first) // nbytes)
+        dtype = np.dtype(f"u{nbytes}" if nbytes <= 8 else f"V{nbytes}")
+        array = np.ndarray(count, dtype, self.data, first - self.base if count else 0)
+        words = _Words(array, np.uint64(first), np.uint64(nbytes.bit_length() - 1))
+        self._words[nbytes] = words
+        return words
+
+    def _out_of_bounds(self, addresses: np.ndarray, nbytes: int) -> MemoryFault:
+        outside = (addresses < self.base) | (addresses > self.end - nbytes)
+        bad = int(addresses[outside][0])
+        return MemoryFault(f"{nbytes} bytes at {bad:#x} are not all inside {self}")
 
 
 class GlobalMemory:
@@ -124,12 +149,11 @@ class GlobalMemory:
         return last
 
     def load(self, addresses: np.ndarray, nbytes: int) -> np.ndarray:
-        """Load for every lane: uint8 of shape (len(addresses), nbytes).
-
-        ``addresses``: uint64, of active lanes only. Raises MemoryFault for an address outside
-        every allocation or not a multiple of ``nbytes``.
-        """
-        if (window := self._common(addresses)) is not None:
+        """As :meth:`Window.load`; the addresses may be in several allocations."""
+        if not len(addresses):
+            return np.empty((0, nbytes), np.uint8)
+        window = self.window(int(addresses[0]))
+        with suppress(MemoryFault):  # of lanes that are in another allocation
             return window.load(addresses, nbytes)
         data = np.empty((len(addresses), nbytes), np.uint8)
         for window, lanes in self._by_window(addresses):
@@ -137,26 +161,18 @@ class GlobalMemory:
         return data
 
     def store(self, addresses: np.ndarray, data: np.ndarray) -> None:
-        """Store row i of ``data``, uint8 of shape (len(addresses), nbytes), to address i.
-
-        ``addresses``: uint64, of active lanes only. Raises MemoryFault as :meth:`load` does.
-        """
-        if (window := self._common(addresses)) is not None:
-            window.store(addresses, data)
+        """As :meth:`Window.store`; the addresses may be in several allocations."""
+        if not len(addresses):
             return
+        window = self.window(int(addresses[0]))
+        with suppress(MemoryFault):  # of lanes that are in another allocation
+            return window.store(addresses, data)
         for window, lanes in self._by_window(addresses):
             window.store(addresses[lanes], data[lanes])
 
     def _find(self, address: int) -> Window | None:
         i = bisect.bisect_right(self._bases, address) - 1
         return self._windows[i] if i >= 0 and address < self._windows[i].end else None
-
-    def _common(self, addresses: np.ndarray) -> Window | None:
-        """The allocation of all addresses, or None if they lie in several (or there are none)."""
-        if not len(addresses):
-            return None
-        window = self.window(int(addresses.min()))
-        return window if int(addresses.max()) < window.end else None
 
     def _by_window(self, addresses: np.ndarray) -> list[tuple[Window, np.ndarray]]:
         groups = []
