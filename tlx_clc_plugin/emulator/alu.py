@@ -1,0 +1,586 @@
+"""Code generation for instructions that touch nothing but registers.
+
+Every instruction becomes lines of Python on arrays of 32 lanes. A register is held as unsigned
+integers of its width (predicates as bool) and viewed as another type where an instruction wants
+so; arrays are never changed in place, so that registers may share them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import numpy as np
+
+from . import lanes
+from .errors import UnsupportedPtx
+from .modifiers import Modifiers
+from .parse import (
+    Address,
+    Immediate,
+    Instruction,
+    Negated,
+    Operand,
+    Pair,
+    Register,
+    Sink,
+    Special,
+    Symbol,
+    Vector,
+)
+
+# PTX types to numpy's. A packed type is viewed as twice as many elements; bf16 has a view of its
+# own, see Code.value.
+DTYPES = {
+    **{f"{kind}{bits}": f"u{bits // 8}" for kind in "bu" for bits in (8, 16, 32, 64)},
+    **{f"s{bits}": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{"f16": "f2", "f16x2": "f2", "f32": "f4", "f32x2": "f4", "f64": "f8"},
+    **{"bf16": "u2", "bf16x2": "u2", "pred": "?"},
+}
+INTEGERS = tuple(kind for kind in DTYPES if kind[0] in "bus" and not kind.startswith("bf"))
+FLOATS = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64")
+_BITS = {kind: 8 * np.dtype(dtype).itemsize for kind, dtype in DTYPES.items()} | {
+    "f16x2": 32,
+    "bf16x2": 32,
+    "f32x2": 64,
+    "pred": 1,
+}
+
+
+def storage(register: Register) -> str:
+    """numpy dtype in which a register is held. Raises UnsupportedPtx for 128-bit ones."""
+    if register.type == "pred":
+        return "?"
+    if register.type not in DTYPES:
+        raise UnsupportedPtx(f"register {register.name} of type .{register.type} in arithmetic")
+    return f"u{_BITS[register.type] // 8}"
+
+
+class Code:
+    """Lines of Python for a straight run of instructions, as a function of R and E.
+
+    R: the warp's registers, by the numbers in ``registers``; E: what is fixed for a warp, special
+    registers and kernel parameters by name. ``constants``: names and values that the code refers
+    to. ``symbols``: addresses of parameters and shared variables. ``parameters``: sizes in bytes.
+    """
+
+    def __init__(
+        self,
+        registers: dict[Register, int],
+        constants: dict[str, object],
+        symbols: dict[str, int],
+        parameters: dict[str, int],
+    ):
+        self.registers = registers
+        self.constants = constants
+        self.symbols = symbols
+        self.parameters = parameters
+        self.lines: list[str] = []
+        self._loaded: set[Register] = set()
+        self._views: dict[tuple[Register, str], str] = {}
+        self._guard: str | None = None
+
+    def emit(self, instruction: Instruction) -> None:
+        """Append the lines of one instruction. Raises UnsupportedPtx if it is not modelled."""
+        name, *parts = instruction.opcode.split(".")
+        modifiers = Modifiers(parts)
+        self._guard = instruction.guard and self.value(instruction.guard, "pred")
+        try:
+            _EMITTERS[name](self, modifiers, *instruction.operands)
+        except TypeError as e:
+            raise UnsupportedPtx(f"number of operands ({e})") from None
+        modifiers.end()
+
+    def value(self, operand: Operand, kind: str) -> str:
+        """Expression for an operand as an array of PTX type ``kind`` (bf16 as fp32)."""
+        if kind in ("bf16", "bf16x2"):
+            return f"widen_bf16({self._bits(operand, kind)})"
+        return self._bits(operand, kind)
+
+    def assign(self, operand: Operand, kind: str, expression: str) -> None:
+        """Append an assignment of an expression of PTX type ``kind`` to a register."""
+        if isinstance(operand, Sink):
+            return
+        if not isinstance(operand, Register):
+            raise UnsupportedPtx(f"destination {operand}")
+        self._check_width(operand, kind)
+        if kind in ("bf16", "bf16x2"):
+            expression = f"round_bf16({expression})"
+        elif kind == "f16x2" or kind == "f16":
+            expression = f"({expression}).astype('f2', copy=False)"
+        held = storage(operand)
+        if DTYPES[kind] != held:
+            expression = f"({expression}).view('{held}')"
+        if self._guard is not None:
+            expression = f"where({self._guard}, {expression}, {self._load(operand)})"
+        number = self.registers[operand]
+        self.lines.append(f"R[{number}] = r{number} = {expression}")
+        self._loaded.add(operand)
+        for key in [key for key in self._views if key[0] == operand]:
+            del self._views[key]
+
+    def constant(self, value: object, prefix: str = "k") -> str:
+        """A name for a constant of the generated module."""
+        name = f"{prefix}{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    def _bits(self, operand: Operand, kind: str) -> str:
+        if isinstance(operand, Register):
+            self._check_width(operand, kind)
+            return self._view(operand, DTYPES[kind])
+        if isinstance(operand, Negated):
+            return f"~{self.value(operand.register, kind)}"
+        if isinstance(operand, Special):
+            return f"E[{operand.name!r}]" + ("" if kind in ("b32", "u32") else f".view('{kind}')")
+        if isinstance(operand, Symbol):
+            return self._full(self.symbols[operand.name], kind)
+        if isinstance(operand, Immediate):
+            return self._full(operand.value, kind)
+        raise UnsupportedPtx(f"operand {operand} in arithmetic")
+
+    def _check_width(self, register: Register, kind: str) -> None:
+        width = 1 if register.type == "pred" else _BITS.get(register.type)
+        if width != _BITS[kind]:
+            raise UnsupportedPtx(f"register {register.name} of .{register.type} used as .{kind}")
+
+    def _load(self, register: Register) -> str:
+        number = self.registers[register]
+        if register not in self._loaded:
+            self.lines.append(f"r{number} = R[{number}]")
+            self._loaded.add(register)
+        return f"r{number}"
+
+    def _view(self, register: Register, dtype: str) -> str:
+        name = self._load(register)
+        if dtype == storage(register):
+            return name
+        if (register, dtype) not in self._views:
+            self.lines.append(f"{name}_{dtype} = {name}.view('{dtype}')")
+            self._views[register, dtype] = f"{name}_{dtype}"
+        return f"{name}_{dtype}"
+
+    def _full(self, value: int | float, kind: str) -> str:
+        if kind == "pred":
+            return self.constant(np.full(lanes.WARP_LANES, bool(value)))
+        width = _BITS[kind]
+        if isinstance(value, float):
+            value = int.from_bytes(struct.pack("<d" if width == 64 else "<f", value), "little")
+        value &= (1 << width) - 1
+        name = f"k{width}_{value:x}"
+        if name not in self.constants:
+            self.constants[name] = np.full(lanes.WARP_LANES, value, f"u{width // 8}")
+        dtype = DTYPES[kind]
+        if self.constants[name].dtype == dtype:
+            return name
+        typed = f"{name}_{dtype}"
+        self.constants[typed] = self.constants[name].view(dtype)
+        return typed
+
+
+# Emitters, by instruction name: emit(code, modifiers, *operands)
+
+_EMITTERS: dict[str, Callable] = {}
+HELPERS = {
+    name: getattr(lanes, name)
+    for name in (
+        "div rem mul_hi shl shr funnel bfe bfi prmt lop3 shuffle widen_bf16 round_bf16 "
+        "truncate_bf16 truncate_f16 float_to_int int_to_int fma pack unpack pack_f16 LEADER LANE"
+    ).split()
+} | {"where": np.where, "np": np}
+
+
+def _emitter(*names: str):
+    def register(emit):
+        _EMITTERS.update(dict.fromkeys(names, emit))
+        return emit
+
+    return register
+
+
+def is_alu(instruction: Instruction) -> bool:
+    """Whether the instruction touches nothing but registers and what is fixed for a warp."""
+    name, *parts = instruction.opcode.split(".")
+    return name in _EMITTERS or (name == "ld" and parts[:1] == ["param"])
+
+
+def _bitwise_kind(kind: str) -> str:
+    """The unsigned type of an integer type's width: wrapping arithmetic is the same for both."""
+    return f"b{_BITS[kind]}" if kind in INTEGERS else kind
+
+
+def _float_modifiers(m: Modifiers, kind: str) -> None:
+    if kind in FLOATS:
+        m.flag("rn")
+
+
+def _binary(name: str, template: str):
+    @_emitter(name)
+    def emit(code, m, d, a, b):
+        kind = _bitwise_kind(m.take((*INTEGERS, *FLOATS, "pred")))
+        _float_modifiers(m, kind)
+        code.assign(d, kind, template.format(code.value(a, kind), code.value(b, kind)))
+
+
+_binary("add", "{} + {}")
+_binary("sub", "{} - {}")
+_binary("and", "{} & {}")
+_binary("or", "{} | {}")
+_binary("xor", "{} ^ {}")
+
+
+@_emitter("not")
+def _not(code, m, d, a):
+    kind = m.take(("pred", *INTEGERS))
+    code.assign(d, kind, f"~{code.value(a, kind)}")
+
+
+@_emitter("neg")
+def _neg(code, m, d, a):
+    kind = m.take((*INTEGERS, *FLOATS))
+    code.assign(d, kind, f"-{code.value(a, kind)}")
+
+
+@_emitter("abs")
+def _abs(code, m, d, a):
+    kind = m.take((*INTEGERS, *FLOATS))
+    code.assign(d, kind, f"np.abs({code.value(a, kind)})")
+
+
+def _extremum(name: str):
+    @_emitter(name)
+    def emit(code, m, d, a, b):
+        kind = m.take((*INTEGERS, *FLOATS))
+        # Of a number and a NaN the number is taken, unless .NaN is given.
+        function = f"np.{name}imum" if kind in INTEGERS or m.flag("NaN") else f"np.f{name}"
+        code.assign(d, kind, f"{function}({code.value(a, kind)}, {code.value(b, kind)})")
+
+
+_extremum("min")
+_extremum("max")
+
+
+@_emitter("mul")
+def _mul(code, m, d, a, b):
+    kind = m.take((*INTEGERS, *FLOATS))
+    if kind in FLOATS:
+        _float_modifiers(m, kind)
+        code.assign(d, kind, f"{code.value(a, kind)} * {code.value(b, kind)}")
+        return
+    part = m.take(("lo", "hi", "wide"))
+    if part == "hi":
+        code.assign(d, kind, f"mul_hi({code.value(a, kind)}, {code.value(b, kind)})")
+    else:
+        _product(code, d, kind, part, a, b, "")
+
+
+@_emitter("mad")
+def _mad(code, m, d, a, b, c):
+    kind, part = m.take(INTEGERS), m.take(("lo", "wide"))
+    wide = kind if part == "lo" else _double(kind)
+    _product(code, d, kind, part, a, b, f" + {code.value(c, _bitwise_kind(wide))}")
+
+
+def _double(kind: str) -> str:
+    return f"{kind[0]}{2 * _BITS[kind]}"
+
+
+def _product(code, d, kind, part, a, b, addend):
+    if part == "lo":
+        kind = _bitwise_kind(kind)
+        code.assign(d, kind, f"{code.value(a, kind)} * {code.value(b, kind)}{addend}")
+        return
+    wide = _double(kind)
+    factors = [
+        code.value(x, wide)
+        if isinstance(x, Immediate)
+        else f"{code.value(x, kind)}.astype('{DTYPES[wide]}')"
+        for x in (a, b)
+    ]
+    unsigned = _bitwise_kind(wide)
+    code.assign(
+        d, unsigned, f"({factors[0]} * {factors[1]}).view('{DTYPES[unsigned]}'){addend}"
+    )
+
+
+@_emitter("div")
+def _div(code, m, d, a, b):
+    kind = m.take((*INTEGERS, "f32", "f64"))
+    if kind in INTEGERS:
+        code.assign(d, kind, f"div({code.value(a, kind)}, {code.value(b, kind)})")
+        return
+    m.flag("rn", "full", "approx")  # the latter two may be less exact than ours
+    code.assign(d, kind, f"{code.value(a, kind)} / {code.value(b, kind)}")
+
+
+@_emitter("rem")
+def _rem(code, m, d, a, b):
+    kind = m.take(INTEGERS)
+    code.assign(d, kind, f"rem({code.value(a, kind)}, {code.value(b, kind)})")
+
+
+@_emitter("fma")
+def _fma(code, m, d, a, b, c):
+    m.take(("rn",))
+    kind = m.take([kind for kind in FLOATS if kind != "f64"])
+    a, b, c = (code.value(x, kind) for x in (a, b, c))
+    dtype = "f2" if DTYPES[kind] == "f2" else "f4"
+    code.assign(d, kind, f"fma({a}, {b}, {c}).astype('{dtype}')")
+
+
+def _shift(name: str, operator: str):
+    @_emitter(name)
+    def emit(code, m, d, a, b):
+        kind = m.take(INTEGERS)
+        value = code.value(a, kind)
+        if isinstance(b, Immediate) and 0 <= b.value < _BITS[kind]:
+            code.assign(d, kind, f"{value} {operator} {code.value(b, kind)}")
+        else:
+            code.assign(d, kind, f"{name}({value}, {code.value(b, 'u32')})")
+
+
+_shift("shl", "<<")
+_shift("shr", ">>")
+
+
+@_emitter("shf")
+def _shf(code, m, d, a, b, c):
+    m.take(("b32",))
+    left, clamp = m.take(("l", "r")) == "l", m.take(("clamp", "wrap")) == "clamp"
+    a, b, c = (code.value(x, "u32") for x in (a, b, c))
+    code.assign(d, "u32", f"funnel({a}, {b}, {c}, {left}, {clamp})")
+
+
+@_emitter("bfe")
+def _bfe(code, m, d, a, b, c):
+    kind = m.take(("u32", "s32", "u64", "s64"))
+    value = code.value(a, kind)
+    if kind[0] == "u" and all(isinstance(x, Immediate) for x in (b, c)) and c.value < 64:
+        if b.value < _BITS[kind]:
+            mask = code.value(Immediate((1 << c.value) - 1), kind)
+            code.assign(d, kind, f"{value} >> {code.value(b, kind)} & {mask}")
+            return
+    code.assign(d, kind, f"bfe({value}, {code.value(b, 'u32')}, {code.value(c, 'u32')})")
+
+
+@_emitter("bfi")
+def _bfi(code, m, f, a, b, c, d):
+    kind = m.take(("b32", "b64"))
+    a, b = code.value(a, kind), code.value(b, kind)
+    code.assign(f, kind, f"bfi({a}, {b}, {code.value(c, 'u32')}, {code.value(d, 'u32')})")
+
+
+@_emitter("prmt")
+def _prmt(code, m, d, a, b, c):
+    m.take(("b32",))
+    a, b, c = (code.value(x, "u32") for x in (a, b, c))
+    code.assign(d, "u32", f"prmt({a}, {b}, {c})")
+
+
+@_emitter("lop3")
+def _lop3(code, m, d, a, b, c, table):
+    m.take(("b32",))
+    if not isinstance(table, Immediate):
+        raise UnsupportedPtx("lop3 whose table is no constant")
+    a, b, c = (code.value(x, "u32") for x in (a, b, c))
+    code.assign(d, "u32", f"lop3({a}, {b}, {c}, {table.value})")
+
+
+@_emitter("selp")
+def _selp(code, m, d, a, b, p):
+    kind = _bitwise_kind(m.take(INTEGERS + FLOATS))
+    kind = {"f16": "b16", "f32": "b32", "f64": "b64"}.get(kind, kind)
+    a, b = code.value(a, kind), code.value(b, kind)
+    code.assign(d, kind, f"where({code.value(p, 'pred')}, {a}, {b})")
+
+
+_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+_UNORDERED = {"equ": "ne", "neu": "eq", "ltu": "ge", "leu": "gt", "gtu": "le", "geu": "lt"}
+
+
+@_emitter("setp")
+def _setp(code, m, d, a, b, c=None):
+    kind = m.take((*INTEGERS, *FLOATS))
+    comparison = m.take((*_COMPARISONS, *_UNSIGNED, *_UNORDERED, "num", "nan"))
+    combine = m.take(("and", "or", "xor"), default="") if c is not None else ""
+    a, b = code.value(a, kind), code.value(b, kind)
+    result = _compare(comparison, a, b, kind)
+    destinations = (d.first, d.second) if isinstance(d, Pair) else (d,)
+    for destination, negate in zip(destinations, (False, True), strict=False):
+        term = f"~({result})" if negate else f"({result})"
+        if combine:
+            operator = {"and": "&", "or": "|", "xor": "^"}[combine]
+            term = f"{term} {operator} {code.value(c, 'pred')}"
+        code.assign(destination, "pred", term)
+
+
+def _compare(comparison: str, a: str, b: str, kind: str) -> str:
+    if kind in INTEGERS:
+        operator = _COMPARISONS.get(_UNSIGNED.get(comparison, comparison))
+        if operator is None:
+            raise UnsupportedPtx(f"comparison .{comparison} of integers")
+        return f"{a} {operator} {b}"
+    # Ordered comparisons are false for NaN, also ne; the unordered ones are their opposites.
+    if comparison in _UNORDERED:
+        return f"~({_compare(_UNORDERED[comparison], a, b, kind)})"
+    if comparison in ("num", "nan"):
+        return f"{'~' if comparison == 'num' else ''}(np.isnan({a}) | np.isnan({b}))"
+    if comparison == "ne":
+        return f"({a} < {b}) | ({a} > {b})"
+    if comparison in _UNSIGNED:
+        raise UnsupportedPtx(f"comparison .{comparison} of floating point")
+    return f"{a} {_COMPARISONS[comparison]} {b}"
+
+
+@_emitter("mov")
+def _mov(code, m, d, a):
+    kind = _bitwise_kind(m.take((*INTEGERS, "f32", "f64", "pred")))
+    kind = {"f32": "b32", "f64": "b64"}.get(kind, kind)
+    if isinstance(d, Vector):
+        parts = f"unpack({code.value(a, kind)}, {len(d.elements)})"
+        part_kind = f"b{_BITS[kind] // len(d.elements)}"
+        code.lines.append(f"parts = {parts}")
+        for i, element in enumerate(d.elements):
+            code.assign(element, part_kind, f"parts[{i}]")
+    elif isinstance(a, Vector):
+        part_kind = f"b{_BITS[kind] // len(a.elements)}"
+        parts = ", ".join(code.value(x, part_kind) for x in a.elements)
+        code.assign(d, kind, f"pack({parts})")
+    else:
+        code.assign(d, kind, code.value(a, kind))
+
+
+@_emitter("cvta")
+def _cvta(code, m, d, a):
+    m.flag("to")
+    m.take(("global", "param", "shared"))
+    m.flag("cta")
+    kind = m.take(("u64", "u32"))
+    code.assign(d, kind, code.value(a, kind))
+
+
+@_emitter("ld")
+def _ld_param(code, m, d, address):
+    m.take(("param",))
+    kind = m.take(("b8", "b16", "b32", "b64", "u32", "s32", "u64", "s64", "f32", "f64"))
+    kind = f"b{_BITS[kind]}"
+    if not (
+        isinstance(address, Address)
+        and isinstance(address.base, Symbol)
+        and address.offset == 0
+        and code.parameters.get(address.base.name) == _BITS[kind] // 8
+    ):
+        raise UnsupportedPtx("ld.param of anything but a whole scalar parameter")
+    code.assign(d, kind, f"E[{address.base.name!r}]")
+
+
+_ROUNDINGS = ("rn", "rz", "rni", "rzi", "rmi", "rpi")
+
+
+@_emitter("cvt")
+def _cvt(code, m, d, a, b=None):
+    rounding = m.take(_ROUNDINGS, default="-")
+    saturate = m.flag("sat")
+    kinds = (*INTEGERS, *FLOATS)
+    to, source = m.take(kinds), m.take(kinds)
+    if b is not None:
+        if (to, source) not in (("f16x2", "f32"), ("bf16x2", "f32")) or saturate:
+            raise UnsupportedPtx("conversion of two values")
+        high, low = code.value(a, "f32"), code.value(b, "f32")
+        if (to, rounding) == ("f16x2", "rn"):
+            code.assign(d, "b32", f"pack_f16({high}, {low})")
+        else:
+            halves = (_narrow(x, to[:-2], rounding) + ".view('u2')" for x in (low, high))
+            code.assign(d, "b32", f"pack({', '.join(halves)})")
+        return
+    value = _converted(code, to, source, rounding, saturate, a)
+    if to in INTEGERS:  # the destination may be wider: extended by sign
+        held = d.type if isinstance(d, Register) else to
+        value = f"{value}.astype('{to[0].replace('b', 'u').replace('s', 'i')}{_BITS[held] // 8}')"
+        to = f"{to[0]}{_BITS[held]}"
+    elif to == "bf16":
+        to = "b16"
+    code.assign(d, to, value)
+
+
+def _converted(code, to, source, rounding, saturate, a) -> str:
+    """Expression of ``a`` converted, as the dtype of ``to`` (bf16 as uint16)."""
+    if source in INTEGERS:
+        # The source may be a wider register: its low bits count.
+        held = a.type if isinstance(a, Register) else source
+        value = code.value(a, f"b{_BITS[held]}")
+        if _BITS[held] != _BITS[source]:
+            value = f"{value}.astype('u{_BITS[source] // 8}')"
+        value = f"{value}.view('{DTYPES[source]}')"
+        if to in INTEGERS and rounding == "-":
+            return f"int_to_int({value}, '{DTYPES[to]}', {saturate})"
+        if to in ("f16", "f32", "f64") and rounding == "rn" and not saturate:
+            return f"{value}.astype('{DTYPES[to]}')"
+    elif saturate:
+        raise UnsupportedPtx("conversion with .sat from floating point")
+    else:
+        value = code.value(a, source)
+        if to in INTEGERS and rounding in ("rni", "rzi", "rmi", "rpi"):
+            return f"float_to_int({value}, '{rounding}', '{DTYPES[to]}')"
+        exact = ("f16", "bf16", "f32", "f64").index
+        if to in ("f32", "f64") and rounding == "-" and exact(source) < exact(to):
+            return f"{value}.astype('{DTYPES[to]}')"
+        if source == "f32" and to in ("f16", "bf16") and rounding in ("rn", "rz"):
+            return _narrow(value, to, rounding)
+        if (to, source, rounding) == ("f32", "f64", "rn"):
+            return f"{value}.astype('f4')"
+    raise UnsupportedPtx(f"conversion from .{source} to .{to} with rounding {rounding}")
+
+
+def _narrow(value: str, to: str, rounding: str) -> str:
+    if to == "bf16":
+        return f"{'round' if rounding == 'rn' else 'truncate'}_bf16({value})"
+    return f"{value}.astype('f2')" if rounding == "rn" else f"truncate_f16({value})"
+
+
+@_emitter("shfl")
+def _shfl(code, m, d, a, b, c, mask):
+    m.take(("sync",))
+    mode = m.take(("idx", "up", "down", "bfly"))
+    m.take(("b32",))
+    _require_full(mask)
+    a, b, c = (code.value(x, "u32") for x in (a, b, c))
+    code.lines.append(f"value, inside = shuffle('{mode}', {a}, {b}, {c})")
+    first, second = (d.first, d.second) if isinstance(d, Pair) else (d, Sink())
+    code.assign(first, "u32", "value")
+    code.assign(second, "pred", "inside")
+
+
+@_emitter("elect")
+def _elect(code, m, d, mask):
+    m.take(("sync",))
+    _require_full(mask)
+    if not isinstance(d, Pair):
+        raise UnsupportedPtx("elect.sync without a predicate")
+    code.assign(d.first, "u32", code.value(Immediate(0), "u32"))
+    code.assign(d.second, "pred", "LEADER")
+
+
+@_emitter("vote")
+def _vote(code, m, d, p, mask):
+    m.take(("sync",))
+    mode, kind = m.take(("any", "all", "uni", "ballot")), m.take(("pred", "b32"))
+    _require_full(mask)
+    p = code.value(p, "pred")
+    if mode == "ballot":
+        code.assign(d, kind, f"np.full(32, np.packbits({p}, bitorder='little').view('u4')[0])")
+    else:
+        test = {"any": "{}.any()", "all": "{}.all()", "uni": "{0}.any() == {0}.all()"}[mode]
+        code.assign(d, kind, f"np.full(32, {test.format(p)})")
+
+
+@_emitter("activemask")
+def _activemask(code, m, d):
+    m.take(("b32",))
+    code.assign(d, "b32", code.value(Immediate(-1), "b32"))
+
+
+def _require_full(mask: Operand) -> None:
+    if not (isinstance(mask, Immediate) and mask.value & 0xFFFFFFFF == 0xFFFFFFFF):
+        raise UnsupportedPtx("a member mask that is not all lanes")
