@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -146,6 +147,24 @@ def test_half_finished_run_is_repaired_with_the_torch_that_was_wanted(checkout):
     assert "removing triton" in repaired.stderr
     assert checkout.imported("triton") == "fbtriton 3.7.3"
     assert not list(checkout.venv.glob("lib/python3.*/site-packages/triton-*"))
+
+
+def test_a_torch_that_python_has_itself_is_kept(wheels, tmp_path):
+    checkout = Checkout(tmp_path / "checkout", wheels)
+    checkout.environ["PYTHONUSERBASE"] = str(tmp_path / "user")
+    scheme = {"base": tmp_path / "user", "userbase": tmp_path / "user"}
+    site = Path(sysconfig.get_path("purelib", "posix_user", scheme))
+    for wheel in ("torch-2.12.0", "triton-3.7.1"):
+        with zipfile.ZipFile(wheels / f"{wheel}-py3-none-any.whl") as file:
+            file.extractall(site)
+    first = checkout.run("true")
+    assert first.returncode == 0, first.stderr
+    assert "keeping torch 2.12.0" in first.stderr and "installing torch" not in first.stderr
+    assert checkout.imported("torch") == "torch 2.12.0"
+    assert not list(checkout.venv.glob("lib/python3.*/site-packages/torch*"))
+    # The other triton stays where it was, behind fbtriton.
+    assert checkout.imported("triton") == "fbtriton 3.7.4"
+    assert (site / "triton-3.7.1.dist-info").exists()
 
 
 @pytest.fixture
