@@ -123,15 +123,23 @@ def test_shared_memory_starts_as_nan():
         assert raw.view(dtype).isnan().all()
 
 
+@pytest.mark.parametrize("size", [1, 4])
 @pytest.mark.parametrize("offset", [1020, 1024 + 100, 2**24 + 1024, 0])
-def test_shared_memory_bounds(offset):
+def test_shared_memory_bounds(offset, size):
     memory = SharedMemory(100)
-    inside = np.array([1024, 1024 + 96], np.uint32)
-    memory.load(inside, 4)
+    addresses = np.array([1024, 1024 + 96], np.uint32)
+    memory.load(addresses, size)
+    addresses[1] = offset
     with pytest.raises(MemoryFault, match=f"{offset:#x} are not all inside shared memory"):
-        memory.load(np.append(inside, np.uint32(offset)), 4)
-    with pytest.raises(MemoryFault, match="misaligned"):
-        memory.store(inside + np.uint32(1), np.zeros((2, 4), np.uint8))
+        memory.load(addresses, size)
+    with pytest.raises(MemoryFault, match=f"{offset:#x} are not all inside shared memory"):
+        memory.store(addresses, np.zeros((2, size), np.uint8))
+    assert (memory.storage == 0xFF).all()
+
+
+def test_shared_memory_alignment():
+    with pytest.raises(MemoryFault, match="0x402 of a 4-byte access is misaligned"):
+        SharedMemory(100).load(np.array([1024, 1026], np.uint32), 4)
 
 
 def test_access_size_must_be_a_power_of_two():

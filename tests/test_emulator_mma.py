@@ -83,8 +83,9 @@ def run(a, b, a_major, b_major, swizzles, input_type, *, d_column=0, first_accum
     smem = SharedMemory(200 * 1024)
     tmem = TensorMemory()
     tmem.alloc(512)
-    placed_a = Placed(a, 1024, a_major == "mn", swizzles[0])
-    placed_b = Placed(b, 100 * 1024, b_major == "mn", swizzles[1])
+    # Starts that no swizzle's period divides: what counts is the absolute address.
+    placed_a = Placed(a, 1024 + 128, a_major == "mn", swizzles[0])
+    placed_b = Placed(b, 100 * 1024 + 384, b_major == "mn", swizzles[1])
     placed_a.write(smem)
     placed_b.write(smem)
     instruction = InstructionDescriptor(
