@@ -5,6 +5,7 @@ Semantics from the PTX ISA, "Parallel Synchronization and Communication Instruct
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .errors import MemoryFault, ProtocolError
@@ -89,7 +90,7 @@ class MbarrierTable:
     def __init__(self) -> None:
         self._live: dict[int, Mbarrier] = {}
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Mbarrier]:
         return iter(self._live.values())
 
     def init(self, address: int, count: int, origin: str = "") -> Mbarrier:
