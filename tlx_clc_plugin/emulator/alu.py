@@ -39,6 +39,12 @@ DTYPES = {
 }
 INTEGERS = tuple(kind for kind in DTYPES if kind[0] in "bus" and not kind.startswith("bf"))
 FLOATS = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64")
+SPECIALS = {"%laneid", "%warpid", "%smid", "%cluster_ctarank", "%cluster_nctarank"} | {
+    f"%{name}.{axis}"
+    for name in ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid")
+    + ("cluster_ctaid", "cluster_nctaid")
+    for axis in "xyz"
+}
 _BITS = {kind: 8 * np.dtype(dtype).itemsize for kind, dtype in DTYPES.items()} | {
     "f16x2": 32,
     "bf16x2": 32,
@@ -132,7 +138,9 @@ class Code:
         if isinstance(operand, Negated):
             return f"~{self.value(operand.register, kind)}"
         if isinstance(operand, Special):
-            return f"E[{operand.name!r}]" + ("" if kind in ("b32", "u32") else f".view('{kind}')")
+            if operand.name not in SPECIALS or kind not in ("b32", "u32"):
+                raise UnsupportedPtx(f"special register {operand.name} as .{kind}")
+            return f"E[{operand.name!r}]"
         if isinstance(operand, Symbol):
             return self._full(self.symbols[operand.name], kind)
         if isinstance(operand, Immediate):
@@ -201,7 +209,7 @@ def _emitter(*names: str):
 def is_alu(instruction: Instruction) -> bool:
     """Whether the instruction touches nothing but registers and what is fixed for a warp."""
     name, *parts = instruction.opcode.split(".")
-    return name in _EMITTERS or (name == "ld" and parts[:1] == ["param"])
+    return name in _EMITTERS and (name != "ld" or parts[0] == "param")
 
 
 def _bitwise_kind(kind: str) -> str:
@@ -298,9 +306,7 @@ def _product(code, d, kind, part, a, b, addend):
         for x in (a, b)
     ]
     unsigned = _bitwise_kind(wide)
-    code.assign(
-        d, unsigned, f"({factors[0]} * {factors[1]}).view('{DTYPES[unsigned]}'){addend}"
-    )
+    code.assign(d, unsigned, f"({factors[0]} * {factors[1]}).view('{DTYPES[unsigned]}'){addend}")
 
 
 @_emitter("div")

@@ -83,9 +83,7 @@ class Address:
     coordinates: Vector | None = None
 
 
-Operand = (
-    Register | Special | Immediate | Symbol | Label | Sink | Vector | Pair | Negated | Address
-)
+Operand = Register | Special | Immediate | Symbol | Label | Sink | Vector | Pair | Negated | Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +129,33 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A parsed entry. ``threads``: CTA size by .reqntid."""
+    """A parsed entry.
+
+    ``threads``: CTA size by .reqntid. ``shared``: names of the dynamic shared memory.
+    """
 
     name: str
     parameters: tuple[Parameter, ...]
+    shared: tuple[str, ...]
     threads: int
     instructions: tuple[Instruction, ...]
+
+
+def registers_of(operand: Operand | None) -> tuple[Register, ...]:
+    """The registers in an operand or guard."""
+    match operand:
+        case Register():
+            return (operand,)
+        case Vector(elements):
+            return tuple(register for element in elements for register in registers_of(element))
+        case Pair(first, second):
+            return registers_of(first) + registers_of(second)
+        case Negated(register):
+            return (register,)
+        case Address(base, _, coordinates):
+            return registers_of(base) + registers_of(coordinates)
+        case _:
+            return ()
 
 
 SCALAR_BYTES = {
@@ -233,7 +252,7 @@ class _Parser:
         while self.scopes:
             self._body_item()
         threads = self._threads(directives)
-        return Kernel(name, self.parameters, threads, tuple(self.instructions))
+        return Kernel(name, self.parameters, tuple(self.shared), threads, tuple(self.instructions))
 
     def _parse_parameters(self, text: str) -> tuple[Parameter, ...]:
         parameters, offset = [], 0

@@ -1,0 +1,33 @@
+"""An emulator of sm_100a that runs the PTX of compiled Triton kernels on a CPU.
+
+    text -> parse -> decode (alu, *_ops) -> launch, scheduler (warp) -> report
+
+with the engines below: memory, mbarrier, tensormap, tma, swizzle, tensor_memory, descriptors,
+mma, clc. ``device`` and ``driver`` put it under Triton, ``launch.run_ptx`` runs bare PTX.
+"""
+
+from .device import EmulatedDevice
+from .errors import (
+    Deadlock,
+    EmulationError,
+    MemoryFault,
+    ProtocolError,
+    StepLimit,
+    UnsupportedPtx,
+)
+from .launch import run_ptx
+from .report import CtaReport, LaunchReport, TmaStore
+
+__all__ = [
+    "CtaReport",
+    "Deadlock",
+    "EmulatedDevice",
+    "EmulationError",
+    "LaunchReport",
+    "MemoryFault",
+    "ProtocolError",
+    "StepLimit",
+    "TmaStore",
+    "UnsupportedPtx",
+    "run_ptx",
+]

@@ -1,0 +1,319 @@
+"""Decoders of the asynchronous engines: tcgen05 (tensor cores and tensor memory) and TMA."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .errors import UnsupportedPtx
+from .mma import mma
+from .modifiers import Modifiers
+from .operands import Body, Operands, converged
+from .parse import Address
+from .report import TmaStore
+from .tma import read_global_box, read_shared_box, write_global_box, write_shared_box
+from .warp import Signal, Wait
+
+# tcgen05
+
+
+def _alloc(m: Modifiers, ops: Operands) -> Body:
+    _collective(m)
+    m.take(("shared::cta",), default="shared::cta")
+    m.take(("b32",))
+    target, columns = ops.count(2)
+    target, columns = ops.scalar_address(target), ops.scalar(columns)
+
+    def body(warp, lanes):
+        converged(lanes)
+        cta, where, count = warp.cta, target(warp, lanes), columns(warp, lanes)
+
+        def allocated() -> bool:
+            address = cta.tensor_memory.alloc(count)
+            if address is not None:
+                data = np.array([[address]], np.uint32).view(np.uint8)
+                cta.shared.store(np.array([where], np.uint64), data)
+            return address is not None
+
+        if allocated():
+            return None
+        return Wait(allocated, lambda: f"{count} free columns of tensor memory")
+
+    return body
+
+
+def _dealloc(m: Modifiers, ops: Operands) -> Body:
+    _collective(m)
+    m.take(("b32",))
+    address, columns = ops.count(2)
+    address, columns = ops.scalar(address), ops.scalar(columns)
+
+    def body(warp, lanes):
+        converged(lanes)
+        warp.cta.tensor_memory.dealloc(address(warp, lanes), columns(warp, lanes))
+
+    return body
+
+
+def _relinquish(m: Modifiers, ops: Operands) -> Body:
+    _collective(m)
+
+    def body(warp, lanes):
+        converged(lanes)
+        warp.cta.tensor_memory.relinquish_alloc_permit()
+
+    return body
+
+
+def _collective(m: Modifiers) -> None:
+    m.take(("cta_group::1",))
+    m.take(("sync",))
+    m.take(("aligned",))
+
+
+def _shape(m: Modifiers) -> int:
+    """Registers of a tcgen05.ld or st."""
+    m.take(("sync",))
+    m.take(("aligned",))
+    m.take(("32x32b",))
+    m.take(("b32",))
+    return int(m.take([f"x{1 << i}" for i in range(8)])[1:])
+
+
+def _tensor_load(m: Modifiers, ops: Operands) -> Body:
+    """Registers get their values when the load is carried out; until then they are poisoned."""
+    count = _shape(m)
+    destination, source = ops.count(2)
+    numbers = [ops.register(register, "b32") for register in ops.elements(destination)]
+    address = ops.scalar_address(source)
+    if len(numbers) != count:
+        raise UnsupportedPtx(f"{len(numbers)} destinations of .x{count}")
+
+    def body(warp, lanes):
+        converged(lanes)
+        where, poison = address(warp, lanes), np.full(32, 0xFFFFFFFF, np.uint32)
+        for number in numbers:
+            warp.registers[number] = poison
+        warp.tensor_loads += 1
+
+        def apply():
+            cells = warp.cta.tensor_memory.ld(where, count, warp.index)
+            for number, values in zip(numbers, cells, strict=True):
+                warp.registers[number] = values
+            warp.tensor_loads -= 1
+
+        warp.cta.issue(ops.instruction, apply)
+        return Signal.YIELD
+
+    return body
+
+
+def _tensor_store(m: Modifiers, ops: Operands) -> Body:
+    count = _shape(m)
+    target, source = ops.count(2)
+    values = [ops.values(register) for register in ops.elements(source)]
+    address = ops.scalar_address(target)
+    if len(values) != count:
+        raise UnsupportedPtx(f"{len(values)} sources of .x{count}")
+
+    def body(warp, lanes):
+        converged(lanes)
+        where, data = address(warp, lanes), np.stack([value(warp) for value in values])
+        warp.tensor_stores += 1
+
+        def apply():
+            warp.cta.tensor_memory.st(where, data, warp.index)
+            warp.tensor_stores -= 1
+
+        warp.cta.issue(ops.instruction, apply)
+        return Signal.YIELD
+
+    return body
+
+
+def _wait_for_tensor(name: str):
+    def decode(m: Modifiers, ops: Operands) -> Body:
+        m.take(("sync",))
+        m.take(("aligned",))
+        ops.count(0)
+
+        def body(warp, lanes):
+            converged(lanes)
+
+            def ready() -> bool:
+                return not getattr(warp, name)
+
+            return None if ready() else Wait(ready, lambda: name.replace("_", " "))
+
+        return body
+
+    return decode
+
+
+def _mma(m: Modifiers, ops: Operands) -> Body:
+    m.take(("cta_group::1",))
+    kind = m.take(("kind::f16", "kind::tf32"))[len("kind::") :]
+    d, a, b, instruction, accumulate = ops.count(5)
+    if isinstance(a, Address):
+        raise UnsupportedPtx("tcgen05.mma with A in tensor memory")
+    d = ops.address(d)
+    a, b, instruction = ops.values(a, 8), ops.values(b, 8), ops.values(instruction)
+    accumulate = ops.register(accumulate, "pred")
+
+    def body(warp, lanes):
+        cta = warp.cta
+        operands = [x(warp) for x in (d, a, b, instruction)]
+        adds = warp.registers[accumulate]
+        for lane in lanes:
+            d_, a_, b_, i_ = (int(x[lane]) for x in operands)
+            adds_ = bool(adds[lane])
+
+            def apply(d_=d_, a_=a_, b_=b_, i_=i_, adds_=adds_):
+                mma(cta.tensor_memory, cta.shared, d_, a_, b_, i_, kind=kind, accumulate=adds_)
+
+            cta.issue(ops.instruction, apply, warp.tensor_queue)
+        return Signal.YIELD
+
+    return body
+
+
+def _commit(m: Modifiers, ops: Operands) -> Body:
+    """An arrival that takes place when the warp's earlier mma operations are complete."""
+    m.take(("cta_group::1",))
+    m.take(("mbarrier::arrive::one",))
+    m.take(("shared::cluster",), default="generic")
+    m.take(("b64",))
+    (barrier,) = ops.count(1)
+    address = ops.address(barrier)
+
+    def body(warp, lanes):
+        addresses = address(warp)
+        for lane in lanes:
+            where = int(addresses[lane])
+
+            def apply(where=where):
+                warp.cta.mbarriers.at(where).arrive()
+
+            warp.cta.issue(ops.instruction, apply, warp.tensor_queue)
+        return Signal.YIELD
+
+    return body
+
+
+# TMA
+
+
+def _tensor_copy(m: Modifiers, ops: Operands) -> Body:
+    rank = int(m.take([f"{n}d" for n in range(1, 6)])[0])
+    m.flag("tile")
+    if m.flag("bulk_group"):
+        m.take(("global",))
+        m.take(("shared::cta",))
+        return _tma_store(m, ops, rank)
+    m.take(("shared::cta", "shared::cluster"))
+    m.take(("global",))
+    m.take(("mbarrier::complete_tx::bytes",))
+    return _tma_load(m, ops, rank)
+
+
+def _tensor_operand(ops: Operands, operand: Address, rank: int):
+    """Function of warp and lane: the tensor map, and the coordinates."""
+    if operand.coordinates is None or len(operand.coordinates.elements) != rank:
+        raise UnsupportedPtx(f"tensor operand {operand} of a copy of rank {rank}")
+    address = ops.values(operand.base, 8)
+    coordinates = [ops.values(x) for x in operand.coordinates.elements]
+
+    def tensor(warp, lane):
+        at = tuple(int(np.int32(x(warp)[lane])) for x in coordinates)
+        return warp.cta.grid.tensor_map(int(address(warp)[lane])), at
+
+    return tensor
+
+
+def _tma_load(m: Modifiers, ops: Operands, rank: int) -> Body:
+    hinted = m.flag("L2::cache_hint")
+    target, source, barrier, *_ = ops.count(3 + hinted)
+    target, barrier = ops.address(target), ops.address(barrier)
+    tensor = _tensor_operand(ops, source, rank)
+
+    def body(warp, lanes):
+        cta = warp.cta
+        for lane in lanes:
+            tensor_map, coords = tensor(warp, lane)
+            where, signal = int(target(warp)[lane]), int(barrier(warp)[lane])
+
+            def apply(tensor_map=tensor_map, coords=coords, where=where, signal=signal):
+                box = read_global_box(cta.grid.memory, tensor_map, coords)
+                write_shared_box(cta.shared, tensor_map, where, box)
+                cta.mbarriers.at(signal).complete_tx(tensor_map.box_bytes)
+
+            cta.issue(ops.instruction, apply)
+        return Signal.YIELD
+
+    return body
+
+
+def _tma_store(m: Modifiers, ops: Operands, rank: int) -> Body:
+    """Two effects: wait_group.read waits for the first, wait_group for the second as well."""
+    hinted = m.flag("L2::cache_hint")
+    target, source, *_ = ops.count(2 + hinted)
+    tensor, source = _tensor_operand(ops, target, rank), ops.address(source)
+
+    def body(warp, lanes):
+        cta, group = warp.cta, warp.bulk_copies.open
+        for lane in lanes:
+            tensor_map, coords = tensor(warp, lane)
+            where = int(source(warp)[lane])
+            cta.tma_stores.append(TmaStore(tensor_map.base, coords, tensor_map.box))
+            group.reads += 1
+            group.writes += 1
+
+            def read(tensor_map=tensor_map, coords=coords, where=where):
+                box = read_shared_box(cta.shared, tensor_map, where)
+                group.reads -= 1
+
+                def write():
+                    write_global_box(cta.grid.memory, tensor_map, coords, box)
+                    group.writes -= 1
+
+                cta.issue(ops.instruction, write)
+
+            cta.issue(ops.instruction, read)
+        return Signal.YIELD
+
+    return body
+
+
+def _commit_bulk(m: Modifiers, ops: Operands) -> Body:
+    ops.count(0)
+
+    def body(warp, lanes):
+        warp.bulk_copies.commit()
+
+    return body
+
+
+def _wait_for_bulk(m: Modifiers, ops: Operands) -> Body:
+    read_only = m.flag("read")
+    (newest,) = ops.count(1)
+    count = ops.constant(newest)
+
+    def body(warp, lanes):
+        return warp.bulk_copies.all_but(count, read_only=read_only)
+
+    return body
+
+
+DECODERS = {
+    "tcgen05.alloc": _alloc,
+    "tcgen05.dealloc": _dealloc,
+    "tcgen05.relinquish_alloc_permit": _relinquish,
+    "tcgen05.ld": _tensor_load,
+    "tcgen05.st": _tensor_store,
+    "tcgen05.wait::ld": _wait_for_tensor("tensor_loads"),
+    "tcgen05.wait::st": _wait_for_tensor("tensor_stores"),
+    "tcgen05.mma": _mma,
+    "tcgen05.commit": _commit,
+    "cp.async.bulk.tensor": _tensor_copy,
+    "cp.async.bulk.commit_group": _commit_bulk,
+    "cp.async.bulk.wait_group": _wait_for_bulk,
+}
