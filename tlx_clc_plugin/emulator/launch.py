@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from .clc import ClusterQueue
 from .decode import Program, parameter_address
@@ -29,6 +30,11 @@ Parameter = int | TensorMap
 def decoded(ptx: str, entry: str | None = None) -> Program:
     """The program of an entry, decoded once."""
     return Program(parse(ptx, entry))
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
 
 
 def run_ptx(
@@ -65,7 +71,9 @@ def run_ptx(
     scheduler = Scheduler(program, make_policy(policy, seed), limit)
     start = time.perf_counter()
     running = Grid(program, scheduler, grid, parameters, memory, shared_bytes)
-    with np.errstate(all="ignore"):  # overflow and NaN are the kernel's business
+    # Overflow and NaN are the kernel's business. The products of single mma instructions are too
+    # small for BLAS threads, which cost more than they bring (tenfold on a busy machine).
+    with np.errstate(all="ignore"), _blas().limit(limits=1):
         ctas = running.run(sms)
     seconds = time.perf_counter() - start
     return LaunchReport(
