@@ -104,7 +104,9 @@ def _compile(args: argparse.Namespace) -> int:
             config=args.config,
             shape=args.shape,
         )
-    except ValueError as error:
+        if args.output is not None:
+            args.output.mkdir(parents=True, exist_ok=True)
+    except (ValueError, OSError) as error:
         print(f"tlx-clc compile: {error}", file=sys.stderr)
         return 2
     return offline.run(variants, output=args.output)

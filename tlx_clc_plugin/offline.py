@@ -101,7 +101,7 @@ def variants(
 def run(variants: list[Variant], *, output: Path | None = None) -> int:
     """Compile each variant and print a table; the exit status is 1 if any has a fault.
 
-    ``output``: a directory to keep ttgir, ptx, cubin and sass in.
+    ``output``: an existing directory to keep ttgir, ptx, cubin and sass in.
     """
     rows, found = [], []
     for variant in variants:
@@ -205,7 +205,6 @@ def registers(cubin: bytes) -> int:
 
 def keep(kernel: CompiledKernel, directory: Path, name: str) -> None:
     """Write a kernel's compilation stages to ``directory``/``name``.ttgir, .ptx, .cubin, .sass."""
-    directory.mkdir(parents=True, exist_ok=True)
     for stage in STAGES:
         content = kernel.asm[stage]
         binary = content if isinstance(content, bytes) else content.encode()
