@@ -8,7 +8,7 @@ from __future__ import annotations
 
 __version__ = "0.1.0"
 
-__all__ = ["SCHEDULES", "GemmConfig", "GemmPlan", "matmul", "plan"]
+__all__ = ["SCHEDULES", "GemmConfig", "GemmPlan", "matmul", "plan", "register"]
 
 # Names are resolved on first use: the command line must not pay for torch before it needs it.
 _HOMES = {
@@ -17,6 +17,7 @@ _HOMES = {
     "SCHEDULES": "config",
     "matmul": "gemm",
     "plan": "gemm",
+    "register": "harness.register",
 }
 
 

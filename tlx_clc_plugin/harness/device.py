@@ -1,0 +1,67 @@
+"""The device that the harness runs on: a GPU, or the emulated one in place of a CPU."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Iterator
+from unittest import mock
+
+# What can be said of the emulated device. Of these the timings stay empty: the clock would time
+# the emulator.
+TIMINGS = ("latency", "tflops", "speedup")
+MEANINGFUL_METRICS = {
+    *TIMINGS,
+    "accuracy",
+    "cosine_similarity",
+    "determinism",
+    "flops",
+    "snr",
+    "tlx_accuracy",
+    "tlx_error",
+}
+
+
+def choose(asked: str | None) -> str:
+    """The harness's name for the device to use: "cuda" or "cpu", which is emulated.
+
+    Raises ValueError if ``asked`` is "cuda" and there is no GPU.
+    """
+    import torch
+
+    if asked in ("cpu", "emulated"):
+        return "cpu"
+    if asked is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if asked == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda: there is no GPU; without the flag one is emulated")
+    return asked
+
+
+@contextlib.contextmanager
+def active(device: str, own: argparse.Namespace) -> Iterator[str]:
+    """Makes the device ready and gives its description.
+
+    For "cpu" the emulated device is Triton's from here on, also for the import of the harness's
+    operators, some of which ask for the active device.
+    """
+    if device != "cpu":
+        yield device
+        return
+
+    from triton.runtime import Autotuner
+
+    from ..emulator import EmulatedDevice
+
+    with EmulatedDevice(sms=own.sms, policy=own.policy, seed=own.seed):
+        from tritonbench.utils import triton_op
+
+        with (
+            mock.patch.object(triton_op, "do_bench_wrapper", lambda *args, **kwargs: None),
+            # All configs equal: an autotuner takes its first.
+            mock.patch.object(Autotuner, "_bench", lambda *args, **kwargs: [0.0, 0.0, 0.0]),
+        ):
+            yield (
+                f"emulated sm_100a, {own.sms} SMs, policy {own.policy}, seed {own.seed}; "
+                "timings stay empty, autotuners take their first config"
+            )

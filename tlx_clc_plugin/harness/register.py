@@ -1,0 +1,93 @@
+"""Our backends and metrics, registered with the harness's gemm operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..config import SCHEDULES
+
+# Backend name -> schedule.
+BACKENDS = {f"tlx_{schedule}": schedule for schedule in SCHEDULES}
+
+
+def register() -> None:
+    """Add the backends ``tlx_persistent`` and ``tlx_clc`` and the metrics ``tlx_accuracy`` and
+    ``tlx_error`` to tritonbench's gemm operator: ``--plugin tlx_clc_plugin.register``.
+
+    The harness calls this for every operator instance; all calls but the first do nothing. On a
+    machine that cannot run the backends they are registered as disabled.
+    """
+    from tritonbench.operators.gemm import Operator
+    from tritonbench.utils.triton_op import (
+        REGISTERED_BENCHMARKS,
+        REGISTERED_METRICS,
+        register_benchmark,
+    )
+
+    from .metrics import METRICS
+
+    if BACKENDS.keys() <= REGISTERED_BENCHMARKS["gemm"].keys():
+        return
+    for name, schedule in BACKENDS.items():
+        # Never baseline=True: the harness would compare all others with it.
+        register_benchmark(
+            operator_name="gemm",
+            func_name=name,
+            enabled=not disabled_reason(),
+            fwd_only=True,
+            tags=["tlx", schedule],
+            cls=Operator,
+        )(_backend(schedule))
+    # The harness's own decorator accepts functions of its own modules only.
+    for name, metric in METRICS.items():
+        REGISTERED_METRICS["gemm"].append(name)
+        setattr(Operator, name, metric)
+    Operator.compile_time = _compile_time(Operator.compile_time)
+
+
+def disabled_reason() -> str:
+    """Why this machine cannot run the backends, in words; empty where it can."""
+    import torch
+
+    from ..emulator import EmulatedDevice
+
+    if EmulatedDevice.current() is not None:
+        return ""
+    if not torch.cuda.is_available():
+        return "needs sm_100, and there is no GPU: the command tritonbench emulates one"
+    major, minor = torch.cuda.get_device_capability()
+    if major == 10:
+        return ""
+    return f"needs sm_100, and {torch.cuda.get_device_name()} is sm_{major}{minor}"
+
+
+def _backend(schedule: str) -> Callable:
+    def backend(operator: Any, a: Any, b: Any, bias: Any) -> Callable[[], Any]:
+        from ..gemm import matmul
+
+        # a and b as they are: copies that the kernel needs belong to the time measured.
+        return lambda: matmul(a, b, bias=bias, schedule=schedule)
+
+    return backend
+
+
+def _compile_time(original: Callable) -> Callable:
+    """The operator's compile_time, whose child process also learns the plugin and the device.
+
+    The harness hands it the operator's own arguments alone, so it would not know our backends.
+    """
+
+    def compile_time(operator: Any, input_id: int, fn_name: str, *args: Any, **kwargs: Any) -> Any:
+        raw = operator._raw_extra_args
+        plugin = f"{__package__.partition('.')[0]}.register"
+        if fn_name not in BACKENDS:
+            plugin = operator.tb_args.plugin
+        added = ["--device", operator.device, *(["--plugin", plugin] if plugin else [])]
+        operator._raw_extra_args = [*raw, *added]
+        try:
+            return original(operator, input_id, fn_name, *args, **kwargs)
+        finally:
+            operator._raw_extra_args = raw
+
+    return compile_time

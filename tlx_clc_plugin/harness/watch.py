@@ -1,0 +1,77 @@
+"""Watches every backend that a harness process runs, and judges its output."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any
+
+from .device import TIMINGS
+from .events import Log
+from .generation import baselines
+
+
+def install(log: Log, *, timed: bool) -> None:
+    """Log the start and the end of each backend, for each input, in this process.
+
+    The harness's benchmark_post_hook tells neither of the start, which a hang needs, nor of an
+    exception; hence the wrapper. ``timed``: whether latencies are measured.
+    """
+    from tritonbench.utils.triton_op import BenchmarkOperator
+
+    original = BenchmarkOperator._do_bench
+
+    @functools.wraps(original)
+    def watched(operator: Any, *args: Any, **kwargs: Any) -> Any:
+        asked = operator.required_metrics
+        if any(name.endswith("_in_task") for name in asked):
+            # A profiler's child: the parent reports on the backend.
+            return original(operator, *args, **kwargs)
+        where = {
+            "op": operator.name,
+            "backend": operator._cur_backend_name,
+            "input": str(operator.get_x_val(operator.example_inputs)),
+            "input_id": operator._cur_input_id,
+            "inputs": len(operator._input_ids),
+        }
+        log.write("begin", time=time.time(), **where)
+        judged = operator.name == "gemm"
+        # Judged with the very callable that was timed; what is printed follows what was asked.
+        operator.required_metrics = [*asked, "tlx_accuracy", "tlx_error"] if judged else asked
+        try:
+            metrics = original(operator, *args, **kwargs)
+        except BaseException as error:
+            log.write("end", **where, error=f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            operator.required_metrics = asked
+        log.write("end", **where, **_outcome(operator, metrics, asked, timed))
+        return metrics
+
+    BenchmarkOperator._do_bench = watched
+
+
+def _outcome(operator: Any, metrics: Any, asked: list[str], timed: bool) -> dict[str, Any]:
+    """What is to be said of a finished backend: "error", or "inaccurate" and "missing"."""
+    if metrics.error_msg:
+        return {"error": metrics.error_msg}
+    expected = [name for name in TIMINGS if name in asked and timed]
+    if operator._cur_backend_name in baselines(operator.name):
+        expected = [name for name in expected if name != "speedup"]
+    return {
+        "inaccurate": _inaccuracy(operator, metrics),
+        "missing": [name for name in expected if getattr(metrics, name) is None],
+    }
+
+
+def _inaccuracy(operator: Any, metrics: Any) -> str:
+    _, verdict = getattr(operator, "_tlx_judged", (None, None))
+    if metrics.extra_metrics.get("tlx_accuracy") == 0:
+        return verdict.reason
+    if metrics.accuracy is False:
+        backward = operator.mode.value in ("bwd", "fwd_bwd")
+        hint = ", which takes right gradients for wrong unless --layout is tt" if backward else ""
+        return f"tritonbench's own accuracy check{hint}"
+    if getattr(metrics.determinism, "value", None) == "fail":
+        return "its output changes from run to run"
+    return ""
