@@ -14,7 +14,7 @@ import numpy as np
 
 from . import lanes
 from .errors import UnsupportedPtx
-from .modifiers import Modifiers
+from .modifiers import CACHE_HINTS, Modifiers
 from .parse import (
     Address,
     Immediate,
@@ -90,11 +90,11 @@ class Code:
         """Append the lines of one instruction. Raises UnsupportedPtx if it is not modelled."""
         name, *parts = instruction.opcode.split(".")
         modifiers = Modifiers(parts)
+        emitter, fewest, most = _EMITTERS[name]
+        if not fewest <= len(instruction.operands) <= most:
+            raise UnsupportedPtx(f"{len(instruction.operands)} operands")
         self._guard = instruction.guard and self.value(instruction.guard, "pred")
-        try:
-            _EMITTERS[name](self, modifiers, *instruction.operands)
-        except TypeError as e:
-            raise UnsupportedPtx(f"number of operands ({e})") from None
+        emitter(self, modifiers, *instruction.operands)
         modifiers.end()
 
     def value(self, operand: Operand, kind: str) -> str:
@@ -124,6 +124,21 @@ class Code:
         self._loaded.add(operand)
         for key in [key for key in self._views if key[0] == operand]:
             del self._views[key]
+
+    def address(self, operand: Operand) -> str:
+        """Expression for an address operand, in the width of its register."""
+        if not isinstance(operand, Address) or operand.coordinates is not None:
+            raise UnsupportedPtx(f"operand {operand} is no plain address")
+        if not isinstance(operand.base, Register):
+            return self._full(self.symbols[operand.base.name] + operand.offset, "u64")
+        kind = f"u{_BITS.get(operand.base.type, 0)}"
+        base = self.value(operand.base, kind)
+        return f"{base} + {self._full(operand.offset, kind)}" if operand.offset else base
+
+    @property
+    def guard(self) -> str | None:
+        """Expression of the current instruction's guard."""
+        return self._guard
 
     def constant(self, value: object, prefix: str = "k") -> str:
         """A name for a constant of the generated module."""
@@ -188,7 +203,7 @@ class Code:
 
 # Emitters, by instruction name: emit(code, modifiers, *operands)
 
-_EMITTERS: dict[str, Callable] = {}
+_EMITTERS: dict[str, tuple[Callable, int, int]] = {}  # and how many operands they take
 HELPERS = {
     name: getattr(lanes, name)
     for name in (
@@ -200,16 +215,22 @@ HELPERS = {
 
 def _emitter(*names: str):
     def register(emit):
-        _EMITTERS.update(dict.fromkeys(names, emit))
+        most = emit.__code__.co_argcount - 2
+        entry = emit, most - len(emit.__defaults__ or ()), most
+        _EMITTERS.update(dict.fromkeys(names, entry))
         return emit
 
     return register
 
 
-def is_alu(instruction: Instruction) -> bool:
-    """Whether the instruction touches nothing but registers and what is fixed for a warp."""
+def is_fusible(instruction: Instruction) -> bool:
+    """Whether the instruction touches nothing but what is the warp's own."""
     name, *parts = instruction.opcode.split(".")
-    return name in _EMITTERS and (name != "ld" or parts[0] == "param")
+    if name == "ld":
+        return parts[0] == "param"
+    if name == "cp":
+        return parts[0] == "async" and parts[1] in ("ca", "cg", "shared", "shared::cta")
+    return name in _EMITTERS
 
 
 def _bitwise_kind(kind: str) -> str:
@@ -479,6 +500,20 @@ def _ld_param(code, m, d, address):
     ):
         raise UnsupportedPtx("ld.param of anything but a whole scalar parameter")
     code.assign(d, kind, f"E[{address.base.name!r}]")
+
+
+@_emitter("cp")
+def _cp_async(code, m, target, source, size, kept=None):
+    """cp.async only notes what to copy: a group is copied as a whole, see memory_ops."""
+    m.take(("async",))
+    m.take(("shared", "shared::cta"))
+    m.take(("global",))
+    m.take(("ca", "cg"))
+    m.flag(*CACHE_HINTS)
+    if not (isinstance(size, Immediate) and size.value in (4, 8, 16)):
+        raise UnsupportedPtx(f"cp.async of {size}")
+    parts = code.address(target), code.address(source), code.value(kept or size, "u32")
+    code.lines.append(f"warp.noted_copies.append(({size.value}, {code.guard}, {', '.join(parts)}))")
 
 
 _ROUNDINGS = ("rn", "rz", "rni", "rzi", "rmi", "rpi")

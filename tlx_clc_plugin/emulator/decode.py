@@ -77,7 +77,7 @@ class Program:
         for number, (_, run) in enumerate(runs):
             self.first.append(run[0])
             self.counts.append(len(run))
-            if alu.is_alu(run[0]):
+            if alu.is_fusible(run[0]):
                 text += self._function(number, run, module)
             else:
                 with _place(run[0]):
@@ -139,7 +139,7 @@ def _runs(
     """Runs of arithmetic that nothing branches into, and single other instructions."""
     start = 0
     for i, instruction in enumerate(instructions):
-        fused = start < i and alu.is_alu(instructions[i - 1]) and alu.is_alu(instruction)
+        fused = start < i and alu.is_fusible(instructions[i - 1]) and alu.is_fusible(instruction)
         if start < i and (not fused or i in targets):
             yield start, instructions[start:i]
             start = i

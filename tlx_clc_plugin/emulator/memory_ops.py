@@ -1,4 +1,4 @@
-"""Decoders of loads and stores by the warp itself, and of cp.async."""
+"""Decoders of loads and stores by the warp itself, and of the groups of cp.async."""
 
 from __future__ import annotations
 
@@ -6,17 +6,11 @@ import numpy as np
 
 from .errors import UnsupportedPtx
 from .lanes import ALL_LANES, WARP_LANES
-from .modifiers import Modifiers
+from .modifiers import CACHE_HINTS, Modifiers
 from .operands import Body, Operands, converged
 from .parse import SCALAR_BYTES
 from .warp import Cta, Signal
 
-# Cache and eviction hints, which change nothing that a program can observe.
-_HINTS = (
-    *("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "weak"),
-    *(f"L1::{x}" for x in ("evict_normal", "evict_first", "evict_last", "no_allocate")),
-    *(f"L2::{x}" for x in ("evict_normal", "evict_first", "evict_last", "64B", "128B", "256B")),
-)
 _ORDERINGS = ("volatile", "relaxed", "acquire", "release", "cta", "cluster", "gpu", "sys")
 _TYPES = tuple(kind for kind in SCALAR_BYTES if not kind.endswith("128")) + ("b128",)
 
@@ -32,7 +26,7 @@ def _space(m: Modifiers):
 def _access(m: Modifiers, ops: Operands, extra: int = 0):
     """What ld and st share: memory, type and number of elements."""
     hinted = m.flag("L2::cache_hint")
-    m.flag(*_HINTS, *_ORDERINGS)
+    m.flag(*CACHE_HINTS, *_ORDERINGS)
     memory = _space(m)
     count = int(m.take(("v2", "v4", "v8"), default="v1")[1:])
     kind = m.take(_TYPES)
@@ -52,7 +46,10 @@ def _load(m: Modifiers, ops: Operands) -> Body:
     dtype = np.dtype(f"{'i' if kind[0] == 's' else 'u'}{nbytes}")
 
     def body(warp, lanes):
-        data = memory(warp.cta).load(address(warp)[lanes], count * nbytes).view(dtype)
+        where = address(warp)
+        if lanes is not ALL_LANES:
+            where = where[lanes]
+        data = memory(warp.cta).load(where, count * nbytes).view(dtype)
         for i, write in enumerate(writes):
             write(warp, lanes, data[:, i])
 
@@ -149,50 +146,32 @@ def _store_matrix(m: Modifiers, ops: Operands) -> Body:
     return body
 
 
-def _async_copy(m: Modifiers, ops: Operands) -> Body:
-    m.take(("shared", "shared::cta"))
-    m.take(("global",))
-    m.take(("ca", "cg"))
-    hinted = m.flag("L2::cache_hint")
-    m.flag(*_HINTS)
-    operands = list(ops.count(3 + hinted, 4 + hinted))
-    if hinted:
-        operands.pop()
-    target, source = ops.address(operands[0]), ops.address(operands[1])
-    nbytes = ops.constant(operands[2])
-    if nbytes not in (4, 8, 16):
-        raise UnsupportedPtx(f"cp.async of {nbytes} bytes")
-    kept = ops.values(operands[3] if len(operands) > 3 else operands[2])
-
-    def body(warp, lanes):
-        part = target(warp)[lanes], source(warp)[lanes], kept(warp)[lanes]
-        warp.copies_to_commit.append((nbytes, *part))
-
-    return body
-
-
 def _commit_copies(m: Modifiers, ops: Operands) -> Body:
     """All copies of a group are carried out at once, by one effect."""
     ops.count(0)
 
     def body(warp, lanes):
         converged(lanes)
-        group, copies = warp.copies.commit(), warp.copies_to_commit
-        warp.copies_to_commit = []
+        group, copies = warp.copies.commit(), warp.noted_copies
+        warp.noted_copies = []
         if not copies:
             return None
         group.writes = 1
 
         def apply():
             for nbytes in {copy[0] for copy in copies}:
-                parts = zip(*(copy[1:] for copy in copies if copy[0] == nbytes), strict=True)
-                _copy(warp.cta, nbytes, *(np.concatenate(part) for part in parts))
+                parts = [_active(*copy[1:]) for copy in copies if copy[0] == nbytes]
+                _copy(warp.cta, nbytes, *map(np.concatenate, zip(*parts, strict=True)))
             group.writes = 0
 
         warp.cta.issue(ops.instruction, apply)
         return Signal.YIELD
 
     return body
+
+
+def _active(guard: np.ndarray | None, *parts: np.ndarray) -> tuple[np.ndarray, ...]:
+    return parts if guard is None else tuple(part[guard] for part in parts)
 
 
 def _copy(cta: Cta, nbytes: int, to: np.ndarray, source: np.ndarray, kept: np.ndarray) -> None:
@@ -236,7 +215,6 @@ DECODERS = {
     "st": _store,
     "ldmatrix": _load_matrix,
     "stmatrix": _store_matrix,
-    "cp.async": _async_copy,
     "cp.async.commit_group": _commit_copies,
     "cp.async.wait_group": _wait_for_copies,
     "cp.async.wait_all": _wait_for_all_copies,

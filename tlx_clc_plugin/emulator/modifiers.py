@@ -6,6 +6,13 @@ from collections.abc import Iterable
 
 from .errors import UnsupportedPtx
 
+# Cache and eviction hints, which change nothing that a program can observe.
+CACHE_HINTS = (
+    *("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "weak"),
+    *(f"L1::{x}" for x in ("evict_normal", "evict_first", "evict_last", "no_allocate")),
+    *(f"L2::{x}" for x in ("evict_normal", "evict_first", "evict_last", "64B", "128B", "256B")),
+)
+
 
 class Modifiers:
     """The dot-separated parts of an opcode behind its name, such as ("lo", "s32") of mul.lo.s32.

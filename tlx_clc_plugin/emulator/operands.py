@@ -106,6 +106,9 @@ class Operands:
     def scalar(self, operand: Operand, nbytes: int = 4) -> Callable[[Warp, np.ndarray], int]:
         """The value of a register or constant, the same in all the given lanes."""
         values = self.values(operand, nbytes)
+        if not isinstance(operand, Register):
+            constant = int(values(None)[0])
+            return lambda warp, lanes: constant
         return lambda warp, lanes: uniform(values(warp), lanes)
 
     def scalar_address(self, operand: Operand) -> Callable[[Warp, np.ndarray], int]:

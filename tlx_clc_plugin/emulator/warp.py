@@ -122,11 +122,11 @@ class Warp:
     __slots__ = (
         "bulk_copies",
         "copies",
-        "copies_to_commit",
         "cta",
         "environment",
         "index",
         "instructions",
+        "noted_copies",
         "pc",
         "registers",
         "tensor_loads",
@@ -148,7 +148,7 @@ class Warp:
         self.instructions = 0
         self.wait: Wait | None = None
         self.copies = CopyGroups()  # cp.async
-        self.copies_to_commit: list = []
+        self.noted_copies: list[tuple] = []  # not committed yet
         self.bulk_copies = CopyGroups()  # cp.async.bulk
         self.tensor_queue: deque[Effect] = deque()  # tcgen05.mma and commit, in order
         self.tensor_loads = self.tensor_stores = 0  # tcgen05.ld and st in flight
