@@ -20,6 +20,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from .harness.locate import MODULES, UnusableHarness, locate
+
 MIN_PYTHON = (3, 10)
 MIN_TORCH = (2, 6)
 FBTRITON = ">=3.7.3,<3.8"
@@ -29,14 +31,6 @@ CLC_KEYWORDS = {
     "clc_create_context": ("num_consumers", "num_stages"),
     "clc_producer": ("context", "k", "p_producer"),
     "clc_consumer": ("context", "k", "p_consumer"),
-}
-# Modules that the harness imports for any operator; its package does not require them all.
-HARNESS_MODULES = {
-    "matplotlib": "matplotlib",
-    "packaging": "packaging",
-    "psutil": "psutil",
-    "tabulate": "tabulate",
-    "yaml": "pyyaml",
 }
 HARNESS_SOURCE = "https://github.com/meta-pytorch/tritonbench"
 
@@ -298,25 +292,20 @@ def check_harness() -> tuple[str, ...]:
     It works from a source checkout alone: a wheel of it lacks files that every run opens. That is
     a warning and no failure, since the embedded runner does without.
     """
-    spec = importlib.util.find_spec("tritonbench")
-    if spec is None or spec.origin is None:
-        return "ok", "tritonbench is not installed: the embedded runner is used"
-    package = Path(spec.origin).parent
-    needed = package.parent / "run.py", package / "operator_loader/aten/config.yaml"
-    if missing := [str(path) for path in needed if not path.is_file()]:
+    try:
+        checkout = locate()
+    except UnusableHarness as error:
         fix = " && ".join(
             (
-                _pip("uninstall --yes tritonbench"),
+                _pip("install " + " ".join(MODULES.values())),
                 f"git clone {HARNESS_SOURCE}",
-                _pip("install --no-deps --editable tritonbench"),
+                _pip("install --no-deps --editable tritonbench/"),
             )
         )
-        return "warn", f"unusable: not an editable checkout, it lacks {', '.join(missing)}", fix
-    absent = [name for name in HARNESS_MODULES if importlib.util.find_spec(name) is None]
-    if absent:
-        fix = _pip("install " + " ".join(HARNESS_MODULES[name] for name in absent))
-        return "warn", f"unusable: it needs {', '.join(absent)}", fix
-    return "ok", f"usable ({package.parent})"
+        return "warn", f"unusable: {error}", fix
+    if checkout is None:
+        return "ok", "tritonbench is not installed: the embedded runner is used"
+    return "ok", f"usable ({checkout})"
 
 
 def check_command() -> tuple[str, ...]:
