@@ -11,6 +11,7 @@ from pathlib import Path
 from . import __version__, offline
 from .config import SCHEDULES, GemmConfig
 from .offline import LAYOUTS, PRECISIONS
+from .results.read import DTYPES, MODES
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -28,6 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_doctor(commands)
     _add_compile(commands)
+    _add_results(commands)
     commands.add_parser("bench", help="the command tritonbench, by another name: bench --help")
     args = parser.parse_args(argv)
     return args.run(args)
@@ -110,6 +112,56 @@ def _compile(args: argparse.Namespace) -> int:
         print(f"tlx-clc compile: {error}", file=sys.stderr)
         return 2
     return offline.run(variants, output=args.output)
+
+
+def _add_results(commands: argparse._SubParsersAction) -> None:
+    results = commands.add_parser(
+        "results",
+        help="merge results files of several gemm runs into one table",
+        description="Merge the JSON and CSV files that tritonbench runs of gemm wrote. A file's "
+        "dtype is the one in its keys, the one given, or the one in its name (bf16_gemm_fwd.json). "
+        "Fails, after showing the rest, if a file or a result in it is bad.",
+    )
+    results.add_argument("files", type=_results_file, nargs="+", metavar="FILE[=DTYPE]")
+    results.add_argument("--precision", choices=DTYPES, help="of the files that tell no dtype")
+    results.add_argument("--mode", choices=MODES, default="fwd", help="of CSV files (default: fwd)")
+    form = results.add_mutually_exclusive_group()
+    for name in ("csv", "json"):
+        form.add_argument(
+            f"--{name}",
+            dest="output",
+            action="store_const",
+            const=name,
+            default="text",
+            help=f"print {name.upper()} instead of a table",
+        )
+    results.add_argument("--hud", type=Path, metavar="FILE", help="write PyTorch HUD v3 records")
+    results.add_argument(
+        "--result-json", type=Path, metavar="FILE", help="write tritonbench's nightly result.json"
+    )
+    results.set_defaults(run=_results)
+
+
+def _results(args: argparse.Namespace) -> int:
+    from . import results
+
+    return results.run(
+        args.files,
+        precision=args.precision,
+        mode=args.mode,
+        output=args.output,
+        hud=args.hud,
+        result=args.result_json,
+    )
+
+
+def _results_file(text: str) -> tuple[Path, str | None]:
+    name, equals, dtype = text.rpartition("=")
+    if not equals or Path(text).exists():
+        return Path(text), None
+    if dtype not in DTYPES:
+        raise argparse.ArgumentTypeError(f"{dtype!r} in {text!r} is not one of {', '.join(DTYPES)}")
+    return Path(name), dtype
 
 
 def _names(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
