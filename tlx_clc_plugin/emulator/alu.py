@@ -8,7 +8,8 @@ so; arrays are never changed in place, so that registers may share them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -62,12 +63,25 @@ def storage(register: Register) -> str:
     return f"u{_BITS[register.type] // 8}"
 
 
+@dataclass
+class _Packed:
+    """A move of ``parts`` into a wider register, at ``line`` of the code."""
+
+    parts: tuple[Register, ...]
+    line: int
+    uses: int = 0
+
+
 class Code:
     """Lines of Python for a straight run of instructions, as a function of R and E.
 
     R: the warp's registers, by the numbers in ``registers``; E: what is fixed for a warp, special
     registers and kernel parameters by name. ``constants``: names and values that the code refers
     to. ``symbols``: addresses of parameters and shared variables. ``parameters``: sizes in bytes.
+    ``occurrences``: how often the kernel names a register.
+
+    The compiler moves pairs of registers into a wider one and out of it again, to suit machine
+    code; such a round trip is cut short, and the first move left out if it was the only use.
     """
 
     def __init__(
@@ -76,12 +90,15 @@ class Code:
         constants: dict[str, object],
         symbols: dict[str, int],
         parameters: dict[str, int],
+        occurrences: Mapping[Register, int],
     ):
         self.registers = registers
         self.constants = constants
         self.symbols = symbols
         self.parameters = parameters
+        self.occurrences = occurrences
         self.lines: list[str] = []
+        self._packed: dict[Register, _Packed] = {}
         self._loaded: set[Register] = set()
         self._views: dict[tuple[Register, str], str] = {}
         self._guard: str | None = None
@@ -122,8 +139,33 @@ class Code:
         number = self.registers[operand]
         self.lines.append(f"R[{number}] = r{number} = {expression}")
         self._loaded.add(operand)
+        for key in [key for key, move in self._packed.items() if operand in (key, *move.parts)]:
+            del self._packed[key]
         for key in [key for key in self._views if key[0] == operand]:
             del self._views[key]
+
+    def pack(self, register: Register, kind: str, parts: tuple[Operand, ...]) -> None:
+        """Append a move of several operands into a wider register, least significant first."""
+        part_kind = f"b{_BITS[kind] // len(parts)}"
+        values = ", ".join(self.value(part, part_kind) for part in parts)
+        self.assign(register, kind, f"pack({values})")
+        if self._guard is None and all(isinstance(part, Register) for part in parts):
+            self._packed[register] = _Packed(parts, len(self.lines) - 1)
+
+    def unpack(self, parts: tuple[Operand, ...], kind: str, source: Operand) -> None:
+        """Append a move of a register into several narrower ones."""
+        part_kind = f"b{_BITS[kind] // len(parts)}"
+        move = self._packed.get(source)
+        if move and len(move.parts) == len(parts) and not set(move.parts) & set(parts):
+            for part, origin in zip(parts, move.parts, strict=True):
+                self.assign(part, part_kind, self.value(origin, part_kind))
+            move.uses += 1
+            if self.occurrences[source] == 1 + move.uses:
+                self.lines[move.line] = "pass"
+            return
+        self.lines.append(f"parts = unpack({self.value(source, kind)}, {len(parts)})")
+        for i, part in enumerate(parts):
+            self.assign(part, part_kind, f"parts[{i}]")
 
     def address(self, operand: Operand) -> str:
         """Expression for an address operand, in the width of its register."""
@@ -465,15 +507,9 @@ def _mov(code, m, d, a):
     kind = _bitwise_kind(m.take((*INTEGERS, "f32", "f64", "pred")))
     kind = {"f32": "b32", "f64": "b64"}.get(kind, kind)
     if isinstance(d, Vector):
-        parts = f"unpack({code.value(a, kind)}, {len(d.elements)})"
-        part_kind = f"b{_BITS[kind] // len(d.elements)}"
-        code.lines.append(f"parts = {parts}")
-        for i, element in enumerate(d.elements):
-            code.assign(element, part_kind, f"parts[{i}]")
+        code.unpack(d.elements, kind, a)
     elif isinstance(a, Vector):
-        part_kind = f"b{_BITS[kind] // len(a.elements)}"
-        parts = ", ".join(code.value(x, part_kind) for x in a.elements)
-        code.assign(d, kind, f"pack({parts})")
+        code.pack(d, kind, a.elements)
     else:
         code.assign(d, kind, code.value(a, kind))
 

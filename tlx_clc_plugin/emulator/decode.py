@@ -7,6 +7,7 @@ step of its own, made by the decoder in charge of its opcode.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
@@ -62,7 +63,8 @@ class Program:
             for target in operand.targets
         }
         instructions = sink_early_moves(kernel.instructions, targets)
-        self._registers = _numbered(instructions)
+        self._occurrences = _occurrences(instructions)
+        self._registers = {register: i for i, register in enumerate(self._occurrences)}
         self._poison = [_poison(register) for register in self._registers]
         self._decode(list(_runs(instructions, targets)))
 
@@ -87,7 +89,7 @@ class Program:
 
     def _function(self, number: int, run: list[Instruction], module: dict) -> list[str]:
         sizes = {p.name: p.nbytes for p in self.kernel.parameters}
-        code = alu.Code(self._registers, module, self._symbols, sizes)
+        code = alu.Code(self._registers, module, self._symbols, sizes, self._occurrences)
         for instruction in run:
             with _place(instruction):
                 code.emit(instruction)
@@ -147,13 +149,13 @@ def _runs(
         yield start, instructions[start:]
 
 
-def _numbered(instructions: list[Instruction]) -> dict[Register, int]:
-    numbers: dict[Register, int] = {}
-    for instruction in instructions:
-        for operand in (instruction.guard, *instruction.operands):
-            for register in registers_of(operand):
-                numbers.setdefault(register, len(numbers))
-    return numbers
+def _occurrences(instructions: list[Instruction]) -> Counter[Register]:
+    return Counter(
+        register
+        for instruction in instructions
+        for operand in (instruction.guard, *instruction.operands)
+        for register in registers_of(operand)
+    )
 
 
 def _poison(register: Register) -> np.ndarray:

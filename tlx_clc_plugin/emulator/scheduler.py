@@ -132,7 +132,7 @@ class Scheduler:
         warp.pc = pc + 1
         if outcome is Signal.EXIT:
             self._ready.remove(warp)
-            warp.cta.live -= 1
+            warp.cta.exit_warp()
         elif outcome is not Signal.YIELD:
             warp.wait = outcome
             self._block(warp)

@@ -6,6 +6,7 @@ import numpy as np
 
 from .errors import UnsupportedPtx
 from .lanes import WARP_LANES
+from .memory import DYNAMIC_SMEM_OFFSET
 from .modifiers import Modifiers
 from .operands import Body, Operands, converged
 from .parse import Sink
@@ -125,7 +126,10 @@ def _test(blocking: bool):
                 return None
             return Wait(
                 lambda: barrier.test_parity(wanted),
-                lambda: f"parity {wanted} of {barrier.describe()}",
+                lambda: (
+                    f"parity {wanted} of {barrier.describe()}; shared memory offset "
+                    f"{barrier.address - DYNAMIC_SMEM_OFFSET}"
+                ),
             )
 
         return body

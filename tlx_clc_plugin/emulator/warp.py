@@ -185,10 +185,18 @@ class Cta:
         """Hand an asynchronous operation to the scheduler."""
         self.grid.scheduler.issue(Effect(self, instruction, apply, queue))
 
+    def exit_warp(self) -> None:
+        """One warp has exited."""
+        self.live -= 1
+        if not self.live and self.cancels_in_flight:
+            raise ProtocolError(f"CTA {self.ctaid} exited with a try_cancel in flight")
+
     def named_barrier(self, number: int) -> NamedBarrier:
         if not 0 <= number < 16:
             raise ProtocolError(f"barrier number must be 0 to 15, got {number}")
-        return self.named_barriers.setdefault(number, NamedBarrier(number))
+        if number not in self.named_barriers:
+            self.named_barriers[number] = NamedBarrier(number)
+        return self.named_barriers[number]
 
     def release(self) -> None:
         """Free the memory of a CTA that is done."""
