@@ -8,8 +8,6 @@ from tlx_clc_plugin.emulator import LaunchReport, run_ptx
 from tlx_clc_plugin.emulator.memory import GlobalMemory
 from tlx_clc_plugin.emulator.tensormap import TensorMap
 
-SMEM = 1024  # shared window address of the first dynamic byte
-
 
 def kernel(body: str, *, params: list[str] | None = None, threads: int = 32) -> str:
     """A module with one entry ``k``; registers %p, %h (16), %r (32), %d (64) and %q (128 bit)."""

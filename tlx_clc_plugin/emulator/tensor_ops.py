@@ -26,12 +26,15 @@ def _alloc(m: Modifiers, ops: Operands) -> Body:
     def body(warp, lanes):
         converged(lanes)
         cta, where, count = warp.cta, target(warp, lanes), columns(warp, lanes)
+        address = None
 
         def allocated() -> bool:
-            address = cta.tensor_memory.alloc(count)
-            if address is not None:
-                data = np.array([[address]], np.uint32).view(np.uint8)
-                cta.shared.store(np.array([where], np.uint64), data)
+            nonlocal address
+            if address is None:
+                address = cta.tensor_memory.alloc(count)
+                if address is not None:
+                    data = np.array([[address]], np.uint32).view(np.uint8)
+                    cta.shared.store(np.array([where], np.uint64), data)
             return address is not None
 
         if allocated():
