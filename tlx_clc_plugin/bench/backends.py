@@ -1,0 +1,82 @@
+"""The implementations that stand side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..config import SCHEDULES
+
+if TYPE_CHECKING:
+    import torch
+
+Call = Callable[[], "torch.Tensor"]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One way to compute ``a @ b + bias``.
+
+    ``prepare(a, b, bias)``, bias possibly None, gives the callable that is run and timed.
+    ``tile(a, b, bias)``: rows and columns of its output tiles, where a CTA may compute several;
+    None where it computes one.
+    """
+
+    name: str
+    description: str
+    prepare: Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], Call]
+    tile: Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], tuple[int, int]] | None = None
+    needs_blackwell: bool = False
+
+
+def _aten_matmul(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> Call:
+    import torch
+
+    if bias is None:
+        return lambda: torch.matmul(a, b)
+    return lambda: torch.matmul(a, b) + bias
+
+
+def _triton_tutorial_matmul(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> Call:
+    from ..kernels.triton_tutorial import triton_tutorial_matmul
+
+    if bias is None:
+        return lambda: triton_tutorial_matmul(a, b)
+    return lambda: triton_tutorial_matmul(a, b) + bias
+
+
+def _tlx(schedule: str) -> Backend:
+    def prepare(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> Call:
+        from ..gemm import matmul
+
+        return lambda: matmul(a, b, bias=bias, schedule=schedule)
+
+    def tile(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> tuple[int, int]:
+        from ..gemm import plan
+
+        config = plan(a, b, bias=bias, schedule=schedule).config
+        return config.block_size_m, config.block_size_n
+
+    return Backend(
+        f"tlx_{schedule}",
+        f"warp-specialised TLX kernel, schedule {schedule!r}; bias fused",
+        prepare,
+        tile,
+        needs_blackwell=True,
+    )
+
+
+BASELINE = "aten_matmul"
+BACKENDS = {
+    backend.name: backend
+    for backend in (
+        Backend(BASELINE, "torch.matmul, on the emulated device: on the CPU", _aten_matmul),
+        Backend(
+            "triton_tutorial_matmul",
+            "stock Triton, one 128x128 tile a CTA",
+            _triton_tutorial_matmul,
+        ),
+        *map(_tlx, SCHEDULES),
+    )
+}
