@@ -25,9 +25,9 @@ def own_parser() -> argparse.ArgumentParser:
 def harness_parser() -> argparse.ArgumentParser:
     """Those of the harness's flags that decide on what happens around it."""
     parser = argparse.ArgumentParser(prog="tritonbench", add_help=False, allow_abbrev=False)
-    for flag in (*_OUTPUTS, "--op", "--only", "--skip", "--plugin"):
+    for flag in (*_OUTPUTS, "--op", "--only", "--skip", "--metrics"):
         parser.add_argument(flag)
-    for flag in ("--csv", "--isolate", "--list-backends", "--list-metrics"):
+    for flag in ("--list-backends", "--list-metrics"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--only-match-mode", default="exact")
     return parser

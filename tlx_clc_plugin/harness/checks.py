@@ -55,6 +55,8 @@ def _names(ops: list[str], args: argparse.Namespace) -> Iterator[str]:
     from tritonbench.utils.triton_op import REGISTERED_BENCHMARKS
 
     known = {name for op in ops for name in REGISTERED_BENCHMARKS.get(op, ())}
+    for name in set(_split(args.only)) & set(_split(args.skip)):
+        yield f"--skip {name}: tritonbench ignores it for what --only names"
     prefixes = args.only_match_mode != "exact"
     for flag in ("only", "skip", "baseline"):
         for name in _split(getattr(args, flag)):
@@ -78,15 +80,13 @@ def _metrics(ops: list[str], args: argparse.Namespace) -> Iterator[str]:
                 "--metrics kernel_source_hash: this tritonbench shifts the other columns, and the "
                 "hash is always empty"
             )
+        elif args.device == "cpu" and name not in device.MEANINGFUL_METRICS:
+            yield f"--metrics {name}: means nothing on the emulated device"
 
 
 def _needing_a_gpu(args: argparse.Namespace) -> Iterator[str]:
-    needing = [flag for flag in ("cudagraph", "input_loader", "side_a") if getattr(args, flag)]
-    for flag in needing:
+    for flag in filter(lambda flag: getattr(args, flag), ("cudagraph", "input_loader", "side_a")):
         yield f"--{flag.replace('_', '-')}: needs a GPU, and the device is emulated"
-    for name in _split(args.metrics):
-        if name not in device.MEANINGFUL_METRICS:
-            yield f"--metrics {name}: means nothing on the emulated device"
 
 
 def _gemm(args: argparse.Namespace, extra: list[str]) -> Iterator[str]:

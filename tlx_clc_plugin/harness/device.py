@@ -22,20 +22,23 @@ MEANINGFUL_METRICS = {
 }
 
 
-def choose(asked: str | None) -> str:
-    """The harness's name for the device to use: "cuda" or "cpu", which is emulated.
+def choose(argv: list[str]) -> tuple[str, list[str]]:
+    """The harness's name of the device to use, and ``argv`` with it in place of what was asked.
 
-    Raises ValueError if ``asked`` is "cuda" and there is no GPU.
+    That is "cuda" if there is a GPU, else "cpu", which is emulated; asked for as "emulated" too.
+    Raises ValueError if "cuda" is asked for and there is no GPU.
     """
     import torch
 
-    if asked in ("cpu", "emulated"):
-        return "cpu"
-    if asked is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if asked == "cuda" and not torch.cuda.is_available():
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--device", "-d")
+    asked, rest = parser.parse_known_args(argv)
+    gpu = torch.cuda.is_available()
+    if asked.device == "cuda" and not gpu:
         raise ValueError("--device cuda: there is no GPU; without the flag one is emulated")
-    return asked
+    chosen = asked.device or ("cuda" if gpu else "cpu")
+    chosen = "cpu" if chosen == "emulated" else chosen
+    return chosen, [*rest, "--device", chosen]
 
 
 @contextlib.contextmanager

@@ -13,9 +13,10 @@ import traceback
 from collections.abc import Iterator
 
 from . import checks, device, watch
-from .arguments import own_parser
+from .arguments import harness_parser, own_parser
 from .events import Log
 from .locate import locate
+from .metrics import METRICS
 from .register import BACKENDS, disabled_reason, register
 
 _MODULE = __name__
@@ -50,25 +51,15 @@ def _run(argv: list[str], log: Log) -> None:
     checkout = str(locate())
     # In a child the harness has put its own name before its parent's command line.
     argv = argv[1:] if argv[:1] == _script(checkout, [])[:1] else argv
-    nested = os.environ.get(_NESTED) is not None
+    nested = _NESTED in os.environ
     os.environ[_NESTED] = "1"
 
     own, rest = own_parser().parse_known_args(argv)
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--device", "-d")
-    asked, rest = parser.parse_known_args(rest)
     try:
-        chosen = device.choose(asked.device)
+        chosen, rest = device.choose(rest)
     except ValueError as error:
         _refuse(log, [str(error)])
-    rest += ["--device", chosen]
-    if "--isolate" in rest:
-        # The harness removes it for its children, with what follows it if that has no "--".
-        rest.remove("--isolate")
-        rest.append("--isolate")
-    # One backend's exception must not cost the others their results.
-    if not {"--keep-going", "--exit-on-exception"} & set(rest):
-        rest.insert(0, "--keep-going")
+    rest = _amended(rest, emulated=chosen == "cpu")
     emulation = [f"--sms={own.sms}", f"--policy={own.policy}", f"--seed={own.seed}"]
     sys.argv = _script(checkout, [*emulation, *rest])
 
@@ -90,6 +81,23 @@ def _run(argv: list[str], log: Log) -> None:
                 log.write("unavailable", backend=name, reason=reason)
         watch.install(log, timed=chosen != "cpu")
         tritonbench_run(rest)
+
+
+def _amended(argv: list[str], *, emulated: bool) -> list[str]:
+    """The harness's arguments with what makes them work as meant."""
+    request, _ = harness_parser().parse_known_args(argv)
+    argv = list(argv)
+    # One backend's exception must not cost the others their results.
+    if not {"--keep-going", "--exit-on-exception"} & set(argv):
+        argv.append("--keep-going")
+    # The operator's default metrics are timings.
+    if emulated and request.op == "gemm" and request.metrics is None:
+        argv += ["--metrics", ",".join(METRICS)]
+    if "--isolate" in argv:
+        # The harness takes it out for its children, with what follows unless that has a "--".
+        argv.remove("--isolate")
+        argv.append("--isolate")
+    return argv
 
 
 def _script(checkout: str, argv: list[str]) -> list[str]:
