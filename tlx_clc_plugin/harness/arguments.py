@@ -1,4 +1,4 @@
-"""The command's own flags, and what it has to know of the harness's."""
+"""The command's own flags, what it has to know of the harness's, and how that is started."""
 
 from __future__ import annotations
 
@@ -10,6 +10,17 @@ _OUTPUTS = ("--output", "--output-json", "--output-dir")
 _PATHS = (*_OUTPUTS, "--dump-ir", "--export-dir", "--gpu-telemetry-output")
 # May also name a file of the harness's own collection.
 _PATHS_IF_PRESENT = ("--input-loader",)
+# Of the operator gemm: each decides on the shapes.
+_SHAPES = (
+    *("--m", "--n", "--k", "--shapes", "--input", "--input-loader"),
+    *("--llama", "--non-square", "--persistent-tutorial-shapes", "--splitk"),
+)
+
+
+def harness_script(checkout: Path, argv: list[str]) -> list[str]:
+    """``argv`` as the harness's script and arguments, by which it runs ``launch.run(argv)``."""
+    # An absolute name: children run in the checkout, profilers' children where the command was.
+    return [str(checkout / "run.py"), "--launch", f"{__package__}.launch", *argv]
 
 
 def own_parser() -> argparse.ArgumentParser:
@@ -29,6 +40,8 @@ def harness_parser() -> argparse.ArgumentParser:
         parser.add_argument(flag)
     for flag in ("--list-backends", "--list-metrics"):
         parser.add_argument(flag, action="store_true")
+    for flag in _SHAPES:
+        parser.add_argument(flag, dest="shaped", nargs="?", const=True)
     parser.add_argument("--only-match-mode", default="exact")
     return parser
 

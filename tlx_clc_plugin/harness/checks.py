@@ -69,8 +69,11 @@ def _metrics(ops: list[str], args: argparse.Namespace) -> Iterator[str]:
     from tritonbench.components.ncu import ncu_analyzer, nsys_analyzer
     from tritonbench.utils.triton_op import BUILTIN_METRICS, REGISTERED_METRICS, X_ONLY_METRICS
 
+    from .metrics import names
+
     known = {name for op in ops for name in REGISTERED_METRICS.get(op, ())}
     known |= BUILTIN_METRICS | X_ONLY_METRICS | _EXTRA_METRICS
+    meaningful = device.MEANINGFUL_METRICS.union(names())
     for name in _split(args.metrics):
         profiled = ncu_analyzer.get_ncu_metrics([name]) or nsys_analyzer.get_nsys_metrics([name])
         if name not in known and not profiled and not name.endswith("_in_task"):
@@ -80,7 +83,7 @@ def _metrics(ops: list[str], args: argparse.Namespace) -> Iterator[str]:
                 "--metrics kernel_source_hash: this tritonbench shifts the other columns, and the "
                 "hash is always empty"
             )
-        elif args.device == "cpu" and name not in device.MEANINGFUL_METRICS:
+        elif args.device == "cpu" and name not in meaningful:
             yield f"--metrics {name}: means nothing on the emulated device"
 
 

@@ -10,8 +10,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from . import checks, launch, verdict
-from .arguments import absolute_paths, harness_parser, own_parser, without_backend
+from . import checks, verdict
+from .arguments import (
+    absolute_paths,
+    harness_parser,
+    harness_script,
+    own_parser,
+    without_backend,
+)
 from .events import Log
 
 _POLL_SECONDS = 0.2
@@ -36,7 +42,8 @@ def run(checkout: Path, argv: list[str]) -> int:
     while True:
         with tempfile.TemporaryDirectory(prefix="tlx_clc_") as scratch:
             log = Log(Path(scratch) / "events.jsonl")
-            status, hung = _supervise(launch.command(str(checkout), argv), log, own.timeout)
+            command = [sys.executable, *harness_script(checkout, argv)]
+            status, hung = _supervise(command, log, own.timeout)
             events = log.read()
         if faults := [event["reason"] for event in events if event["event"] == "refused"]:
             return _refused(faults)

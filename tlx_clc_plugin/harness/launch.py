@@ -12,20 +12,15 @@ import sys
 import traceback
 from collections.abc import Iterator
 
+from ..bench.device import Emulated
 from . import checks, device, watch
-from .arguments import harness_parser, own_parser
+from .arguments import harness_parser, harness_script, own_parser
 from .events import Log
 from .locate import locate
-from .metrics import METRICS
+from .metrics import TRUTH
 from .register import BACKENDS, disabled_reason, register
 
-_MODULE = __name__
 _NESTED = "TLX_CLC_NESTED"
-
-
-def command(checkout: str, argv: list[str]) -> list[str]:
-    """The command line of a harness process that runs ``argv`` by way of :func:`run`."""
-    return [sys.executable, *_script(checkout, argv)]
 
 
 def run(argv: list[str]) -> None:
@@ -48,9 +43,9 @@ def _run(argv: list[str], log: Log) -> None:
     from tritonbench.utils.parser import get_parser
     from tritonbench.utils.run_utils import tritonbench_run
 
-    checkout = str(locate())
+    checkout = locate()
     # In a child the harness has put its own name before its parent's command line.
-    argv = argv[1:] if argv[:1] == _script(checkout, [])[:1] else argv
+    argv = argv[1:] if argv[:1] == harness_script(checkout, [])[:1] else argv
     nested = _NESTED in os.environ
     os.environ[_NESTED] = "1"
 
@@ -61,7 +56,7 @@ def _run(argv: list[str], log: Log) -> None:
         _refuse(log, [str(error)])
     rest = _amended(rest, emulated=chosen == "cpu")
     emulation = [f"--sms={own.sms}", f"--policy={own.policy}", f"--seed={own.seed}"]
-    sys.argv = _script(checkout, [*emulation, *rest])
+    sys.argv = harness_script(checkout, [*emulation, *rest])
 
     with device.active(chosen, own) as description:
         args, extra = get_parser(rest).parse_known_args(rest)
@@ -90,19 +85,17 @@ def _amended(argv: list[str], *, emulated: bool) -> list[str]:
     # One backend's exception must not cost the others their results.
     if not {"--keep-going", "--exit-on-exception"} & set(argv):
         argv.append("--keep-going")
-    # The operator's default metrics are timings.
-    if emulated and request.op == "gemm" and request.metrics is None:
-        argv += ["--metrics", ",".join(METRICS)]
+    if emulated and request.op == "gemm":
+        # The operator's own metrics are timings, its own shapes take hours.
+        if request.metrics is None:
+            argv += ["--metrics", ",".join(TRUTH)]
+        if not request.shaped:
+            argv += ["--shapes", ",".join("x".join(map(str, s)) for s in Emulated.default_shapes)]
     if "--isolate" in argv:
         # The harness takes it out for its children, with what follows unless that has a "--".
         argv.remove("--isolate")
         argv.append("--isolate")
     return argv
-
-
-def _script(checkout: str, argv: list[str]) -> list[str]:
-    # An absolute name: children run in the checkout, profilers' children where the command was.
-    return [os.path.join(checkout, "run.py"), "--launch", _MODULE, *argv]
 
 
 def _refuse(log: Log, faults: list[str]) -> None:

@@ -1,63 +1,98 @@
-"""Metrics of the harness's gemm operator that tell whether a product is right.
+"""Metrics that we add to the harness's gemm operator.
 
-Its own ``accuracy`` compares with the baseline, and its tolerance takes an all-zero output for
-right from K of about 100 on. Ours compare with float64 (``accuracy.check``), the baseline too.
+On truth: the operator's own ``accuracy`` compares with the baseline, and its tolerance takes an
+all-zero output for right from K of about 100 on. ``tlx_accuracy`` and ``tlx_error`` compare with
+float64 (``accuracy.check``), for every backend, the baseline too.
+
+On the emulated device also what the emulator counts, as the embedded runner shows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .. import accuracy
+from ..bench.backends import BACKENDS
+from ..bench.metrics import of_launches
+from ..emulator import EmulatedDevice
 from .generation import forward
 
+if TYPE_CHECKING:
+    from ..emulator import LaunchReport
 
-def tlx_accuracy(operator: Any, function: Callable, inputs: Any, metrics: Any) -> float | None:
-    """1 where the output is right, 0 where it is wrong, None where nothing is judged."""
-    verdict = judge(operator, function)
-    return None if verdict is None else float(verdict.ok)
-
-
-def tlx_error(operator: Any, function: Callable, inputs: Any, metrics: Any) -> float | None:
-    """The worst element's error as a share of what fp32 accumulation may do to it, unitless."""
-    verdict = judge(operator, function)
-    return None if verdict is None else verdict.error
+TRUTH = ("tlx_accuracy", "tlx_error")
+# Only where it is known what a tile of the backend is.
+_TILES = ("tiles_per_cta_min", "tiles_per_cta_max")
+EMULATED = (*_TILES, "stolen_tiles", "instructions", "emulation_seconds")
 
 
-METRICS = {"tlx_accuracy": tlx_accuracy, "tlx_error": tlx_error}
+@dataclass(frozen=True)
+class Judged:
+    """The verdict on one backend's output for the operator's current inputs.
+
+    ``launches``: the emulated ones of the call that gave the output.
+    """
+
+    function: Callable
+    verdict: accuracy.Accuracy
+    launches: Sequence[LaunchReport]
 
 
-def judge(operator: Any, function: Callable) -> accuracy.Accuracy | None:
-    """The verdict on a backend's output for the operator's current inputs, computed once.
+def names() -> tuple[str, ...]:
+    """The metrics that can be asked for on this device."""
+    return TRUTH if EmulatedDevice.current() is None else (*TRUTH, *EMULATED)
+
+
+def metric(name: str) -> Callable:
+    """The operator's method for a metric of ``names()``; its value is None where none applies."""
+
+    def method(operator: Any, function: Callable, inputs: Any, metrics: Any) -> float | None:
+        judged = judge(operator, function)
+        if judged is None:
+            return None
+        if name in TRUTH:
+            return float(judged.verdict.ok) if name == "tlx_accuracy" else judged.verdict.error
+        backend = BACKENDS.get(function._name)
+        if backend is None and name in _TILES:
+            return None
+        tile = backend.tile(*inputs) if backend and backend.tile else None
+        return of_launches(judged.launches, tile).get(name)
+
+    return method
+
+
+def judge(operator: Any, function: Callable) -> Judged | None:
+    """Run ``function``, a backend's callable, and judge its output; once for each input.
 
     None for modes with a backward pass and for inputs that are not fp16 or bf16.
     """
-    a, b, bias = operator.example_inputs
-    if operator.mode.value not in ("fwd", "fwd_no_grad") or a.dtype not in accuracy.DTYPES:
+    inputs = operator.example_inputs
+    if operator.mode.value not in ("fwd", "fwd_no_grad") or inputs[0].dtype not in accuracy.DTYPES:
         return None
-    judged, verdict = getattr(operator, "_tlx_judged", (None, None))
-    if judged is not function:
-        verdict = accuracy.check(
-            _fresh_output(forward(operator, function), (a, b, bias)), a, b, bias
-        )
-        operator._tlx_judged = function, verdict
-    return verdict
+    judged = getattr(operator, "_tlx_judged", None)
+    if judged is None or judged.function is not function:
+        run = forward(operator, function)
+        _spoil(run(), inputs)
+        device = EmulatedDevice.current()
+        before = len(device.launches) if device else 0
+        output = run()
+        launches = device.launches[before:] if device else ()
+        judged = Judged(function, accuracy.check(output, *inputs), launches)
+        operator._tlx_judged = judged
+    return judged
 
 
-def _fresh_output(function: Callable[[], Any], inputs: tuple[torch.Tensor | None, ...]) -> Any:
-    """What ``function`` returns after its last output was overwritten with NaN.
+def _spoil(output: Any, inputs: Sequence[torch.Tensor | None]) -> None:
+    """Fill an output with NaN.
 
-    So neither memory that happens to hold an earlier result nor a cached output passes for a new
-    one.
+    So neither memory that happens to hold it nor a cached output passes for the next result.
     """
-    output = function()
     if isinstance(output, torch.Tensor) and output.is_floating_point():
         storage = output.untyped_storage().data_ptr()
         # An output that shares an input's memory is wrong anyway; the next backend needs the input.
         if all(x is None or x.untyped_storage().data_ptr() != storage for x in inputs):
             output.detach().fill_(torch.nan)
-    del output
-    return function()

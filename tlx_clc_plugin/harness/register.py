@@ -13,7 +13,8 @@ BACKENDS = {f"tlx_{schedule}": schedule for schedule in SCHEDULES}
 
 def register() -> None:
     """Add the backends ``tlx_persistent`` and ``tlx_clc`` and the metrics ``tlx_accuracy`` and
-    ``tlx_error`` to tritonbench's gemm operator: ``--plugin tlx_clc_plugin.register``.
+    ``tlx_error`` to tritonbench's gemm operator: ``--plugin tlx_clc_plugin.register``. On the
+    emulated device there are the emulator's metrics too.
 
     The harness calls this for every operator instance; all calls but the first do nothing. On a
     machine that cannot run the backends they are registered as disabled.
@@ -25,7 +26,7 @@ def register() -> None:
         register_benchmark,
     )
 
-    from .metrics import METRICS
+    from . import metrics
 
     if BACKENDS.keys() <= REGISTERED_BENCHMARKS["gemm"].keys():
         return
@@ -40,9 +41,9 @@ def register() -> None:
             cls=Operator,
         )(_backend(schedule))
     # The harness's own decorator accepts functions of its own modules only.
-    for name, metric in METRICS.items():
+    for name in metrics.names():
         REGISTERED_METRICS["gemm"].append(name)
-        setattr(Operator, name, metric)
+        setattr(Operator, name, metrics.metric(name))
     Operator.compile_time = _compile_time(Operator.compile_time)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from .device import TIMINGS
 from .events import Log
 from .generation import baselines
+from .metrics import TRUTH
 
 
 def install(log: Log, *, timed: bool) -> None:
@@ -37,7 +38,7 @@ def install(log: Log, *, timed: bool) -> None:
         log.write("begin", time=time.time(), **where)
         judged = operator.name == "gemm"
         # Judged with the very callable that was timed; what is printed follows what was asked.
-        operator.required_metrics = [*asked, "tlx_accuracy", "tlx_error"] if judged else asked
+        operator.required_metrics = [*asked, *TRUTH] if judged else asked
         try:
             metrics = original(operator, *args, **kwargs)
         except BaseException as error:
@@ -65,9 +66,8 @@ def _outcome(operator: Any, metrics: Any, asked: list[str], timed: bool) -> dict
 
 
 def _inaccuracy(operator: Any, metrics: Any) -> str:
-    _, verdict = getattr(operator, "_tlx_judged", (None, None))
     if metrics.extra_metrics.get("tlx_accuracy") == 0:
-        return verdict.reason
+        return operator._tlx_judged.verdict.reason
     if metrics.accuracy is False:
         backward = operator.mode.value in ("bwd", "fwd_bwd")
         hint = ", which takes right gradients for wrong unless --layout is tt" if backward else ""
