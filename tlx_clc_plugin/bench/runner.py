@@ -98,15 +98,14 @@ def measure(request: Request, backend: Backend, shape: Shape) -> Measurement:
             function = backend.prepare(*inputs)
             with NewMemoryIsNan():
                 output = function()
-            tile = backend.tile and backend.tile(*inputs)
+            tile = backend.tile(*inputs) if launches and backend.tile else None
             values = of_launches(launches, tile)
             verdict = check(output, a, b, bias)
             values |= {"accuracy": float(verdict.ok), "error": verdict.error}
-            if verdict.ok and (latency := device.latency(function)) is not None:
-                values |= {
-                    "latency": latency,
-                    "tflops": _flops(shape, request.bias) / latency / 1e9,
-                }
+            latency = device.latency(function) if verdict.ok else None
+            if latency is not None:
+                tflops = _flops(shape, request.bias) / latency / 1e9
+                values |= {"latency": latency, "tflops": tflops}
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
         return Measurement(error=f"{type(error).__name__}: {lines[0]}")
