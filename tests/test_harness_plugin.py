@@ -187,10 +187,10 @@ def launched(harness, monkeypatch, tmp_path):
         launch.run(list(argv))
         return log.read()
 
-    for name, value in log.environment.items():
+    # The run sets the latter: set here first, it is removed afterwards.
+    for name, value in {**log.environment, "TLX_CLC_NESTED": ""}.items():
         monkeypatch.setenv(name, value)
-    # Set by run: monkeypatch restores it, that is, deletes it.
-    monkeypatch.delenv("TLX_CLC_NESTED", raising=False)
+    monkeypatch.delenv("TLX_CLC_NESTED")
     monkeypatch.setattr(sys, "argv", sys.argv)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     run.log = log
