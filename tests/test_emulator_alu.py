@@ -305,8 +305,10 @@ def test_float_conversions(seed):
     assert same(run_instruction("cvt.f32.f16 {d}, {0}", [half], "f4"), half.astype(np.float32))
     packed = run_instruction("cvt.rn.f16x2.f32 {d}, {0}, {1}", [a, b], "u4")
     assert same(packed.view(np.float16), pairs.reshape(-1))  # {0} is the upper half
-    bf16 = run_instruction("cvt.rn.bf16.f32 {d}, {0}", [a], "u2")
-    assert same(bf16_value(bf16), bf16_value(to_bf16(a)))
+    ties = a.view(np.uint32) & 0xFFFF0000 | 0x8000
+    for x in (ties.view(np.float32), a):
+        bf16 = run_instruction("cvt.rn.bf16.f32 {d}, {0}", [x], "u2")
+        assert same(bf16_value(bf16), bf16_value(to_bf16(x)))
     packed = run_instruction("cvt.rn.bf16x2.f32 {d}, {0}, {1}", [a, b], "u4").view(np.uint16)
     assert same(bf16_value(packed[1::2].copy()), bf16_value(to_bf16(a)))
     assert same(bf16_value(packed[::2].copy()), bf16_value(to_bf16(b)))
@@ -370,6 +372,8 @@ def test_fma_rounds_once(seed):
     # An addend that nearly cancels the product, or sits at half a unit of it, rounds badly twice.
     c = -(a.astype(np.float64) * b).astype(np.float32)
     c[::2] = (rng.integers(1, 99, 16) * 2.0 ** rng.integers(-60, 20, 16)).astype(np.float32)
+    # The sum is just below the middle of two fp32 numbers, and on it in fp64.
+    a[0], b[0], c[0] = 2**-12 * (1 + 2**-23), 2**-12 * (1 - 2**-23), 1 + 2**-23
     got = run_instruction("fma.rn.f32 {d}, {0}, {1}, {2}", [a, b, c], "f4")
     for x, y, z, r in zip(a, b, c, got, strict=True):
         want = exactly_rounded(

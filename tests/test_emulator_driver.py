@@ -160,6 +160,23 @@ def test_descriptors_of_triton_itself():
     assert torch.equal(out, x.t())
 
 
+@triton.jit
+def corner_kernel(desc, out_ptr, BLOCK: tl.constexpr):
+    tile = desc.load([BLOCK, 0])
+    rows, columns = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    tl.store(out_ptr + rows * BLOCK + columns, tile)
+
+
+@pytest.mark.parametrize("padding", ["zero", "nan"])
+def test_padding_outside_a_descriptor(padding):
+    x = torch.randn(40, 56, generator=torch.Generator().manual_seed(5)).half()
+    out = torch.full((32, 32), 3.0, dtype=torch.float16)
+    with EmulatedDevice():
+        corner_kernel[(1,)](TensorDescriptor.from_tensor(x, [32, 32], padding), out, BLOCK=32)
+    assert torch.equal(out[:8], x[32:, :32])
+    assert (out[8:] == 0).all() if padding == "zero" else out[8:].isnan().all()
+
+
 def test_the_former_driver_comes_back_and_devices_nest():
     before = triton.runtime.driver._active
     with EmulatedDevice(sms=3) as outer:

@@ -6,7 +6,8 @@ import pytest
 from ptx_support import kernel
 
 from tlx_clc_plugin.emulator import UnsupportedPtx
-from tlx_clc_plugin.emulator.parse import (
+from tlx_clc_plugin.emulator.parse import parse
+from tlx_clc_plugin.emulator.ptx import (
     Address,
     Immediate,
     Label,
@@ -17,7 +18,6 @@ from tlx_clc_plugin.emulator.parse import (
     Special,
     Symbol,
     Vector,
-    parse,
 )
 
 

@@ -1,247 +1,16 @@
-"""Code generation for instructions that touch nothing but registers.
-
-Every instruction becomes lines of Python on arrays of 32 lanes. A register is held as unsigned
-integers of its width (predicates as bool) and viewed as another type where an instruction wants
-so; arrays are never changed in place, so that registers may share them.
-"""
+"""Instructions that touch nothing but what is the warp's own, as lines of Python."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 
 from . import lanes
+from .codegen import BITS, DTYPES, FLOATS, INTEGERS, Code
 from .errors import UnsupportedPtx
 from .modifiers import CACHE_HINTS, Modifiers
-from .parse import (
-    Address,
-    Immediate,
-    Instruction,
-    Negated,
-    Operand,
-    Pair,
-    Register,
-    Sink,
-    Special,
-    Symbol,
-    Vector,
-)
-
-# PTX types to numpy's. A packed type is viewed as twice as many elements; bf16 has a view of its
-# own, see Code.value.
-DTYPES = {
-    **{f"{kind}{bits}": f"u{bits // 8}" for kind in "bu" for bits in (8, 16, 32, 64)},
-    **{f"s{bits}": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
-    **{"f16": "f2", "f16x2": "f2", "f32": "f4", "f32x2": "f4", "f64": "f8"},
-    **{"bf16": "u2", "bf16x2": "u2", "pred": "?"},
-}
-INTEGERS = tuple(kind for kind in DTYPES if kind[0] in "bus" and not kind.startswith("bf"))
-FLOATS = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64")
-SPECIALS = {"%laneid", "%warpid", "%smid", "%cluster_ctarank", "%cluster_nctarank"} | {
-    f"%{name}.{axis}"
-    for name in ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid")
-    + ("cluster_ctaid", "cluster_nctaid")
-    for axis in "xyz"
-}
-_BITS = {kind: 8 * np.dtype(dtype).itemsize for kind, dtype in DTYPES.items()} | {
-    "f16x2": 32,
-    "bf16x2": 32,
-    "f32x2": 64,
-    "pred": 1,
-}
-
-
-def storage(register: Register) -> str:
-    """numpy dtype in which a register is held. Raises UnsupportedPtx for 128-bit ones."""
-    if register.type == "pred":
-        return "?"
-    if register.type not in DTYPES:
-        raise UnsupportedPtx(f"register {register.name} of type .{register.type} in arithmetic")
-    return f"u{_BITS[register.type] // 8}"
-
-
-@dataclass
-class _Packed:
-    """A move of ``parts`` into a wider register, at ``line`` of the code."""
-
-    parts: tuple[Register, ...]
-    line: int
-    uses: int = 0
-
-
-class Code:
-    """Lines of Python for a straight run of instructions, as a function of R and E.
-
-    R: the warp's registers, by the numbers in ``registers``; E: what is fixed for a warp, special
-    registers and kernel parameters by name. ``constants``: names and values that the code refers
-    to. ``symbols``: addresses of parameters and shared variables. ``parameters``: sizes in bytes.
-    ``occurrences``: how often the kernel names a register.
-
-    The compiler moves pairs of registers into a wider one and out of it again, to suit machine
-    code; such a round trip is cut short, and the first move left out if it was the only use.
-    """
-
-    def __init__(
-        self,
-        registers: dict[Register, int],
-        constants: dict[str, object],
-        symbols: dict[str, int],
-        parameters: dict[str, int],
-        occurrences: Mapping[Register, int],
-    ):
-        self.registers = registers
-        self.constants = constants
-        self.symbols = symbols
-        self.parameters = parameters
-        self.occurrences = occurrences
-        self.lines: list[str] = []
-        self._packed: dict[Register, _Packed] = {}
-        self._loaded: set[Register] = set()
-        self._views: dict[tuple[Register, str], str] = {}
-        self._guard: str | None = None
-
-    def emit(self, instruction: Instruction) -> None:
-        """Append the lines of one instruction. Raises UnsupportedPtx if it is not modelled."""
-        name, *parts = instruction.opcode.split(".")
-        modifiers = Modifiers(parts)
-        emitter, fewest, most = _EMITTERS[name]
-        if not fewest <= len(instruction.operands) <= most:
-            raise UnsupportedPtx(f"{len(instruction.operands)} operands")
-        self._guard = instruction.guard and self.value(instruction.guard, "pred")
-        emitter(self, modifiers, *instruction.operands)
-        modifiers.end()
-
-    def value(self, operand: Operand, kind: str) -> str:
-        """Expression for an operand as an array of PTX type ``kind`` (bf16 as fp32)."""
-        if kind in ("bf16", "bf16x2"):
-            return f"widen_bf16({self._bits(operand, kind)})"
-        return self._bits(operand, kind)
-
-    def assign(self, operand: Operand, kind: str, expression: str) -> None:
-        """Append an assignment of an expression of PTX type ``kind`` to a register."""
-        if isinstance(operand, Sink):
-            return
-        if not isinstance(operand, Register):
-            raise UnsupportedPtx(f"destination {operand}")
-        self._check_width(operand, kind)
-        if kind in ("bf16", "bf16x2"):
-            expression = f"round_bf16({expression})"
-        elif kind == "f16x2" or kind == "f16":
-            expression = f"({expression}).astype('f2', copy=False)"
-        held = storage(operand)
-        if DTYPES[kind] != held:
-            expression = f"({expression}).view('{held}')"
-        if self._guard is not None:
-            expression = f"where({self._guard}, {expression}, {self._load(operand)})"
-        number = self.registers[operand]
-        self.lines.append(f"R[{number}] = r{number} = {expression}")
-        self._loaded.add(operand)
-        for key in [key for key, move in self._packed.items() if operand in (key, *move.parts)]:
-            del self._packed[key]
-        for key in [key for key in self._views if key[0] == operand]:
-            del self._views[key]
-
-    def pack(self, register: Register, kind: str, parts: tuple[Operand, ...]) -> None:
-        """Append a move of several operands into a wider register, least significant first."""
-        part_kind = f"b{_BITS[kind] // len(parts)}"
-        values = ", ".join(self.value(part, part_kind) for part in parts)
-        self.assign(register, kind, f"pack({values})")
-        if self._guard is None and all(isinstance(part, Register) for part in parts):
-            self._packed[register] = _Packed(parts, len(self.lines) - 1)
-
-    def unpack(self, parts: tuple[Operand, ...], kind: str, source: Operand) -> None:
-        """Append a move of a register into several narrower ones."""
-        part_kind = f"b{_BITS[kind] // len(parts)}"
-        move = self._packed.get(source)
-        if move and len(move.parts) == len(parts) and not set(move.parts) & set(parts):
-            for part, origin in zip(parts, move.parts, strict=True):
-                self.assign(part, part_kind, self.value(origin, part_kind))
-            move.uses += 1
-            if self.occurrences[source] == 1 + move.uses:
-                self.lines[move.line] = "pass"
-            return
-        self.lines.append(f"parts = unpack({self.value(source, kind)}, {len(parts)})")
-        for i, part in enumerate(parts):
-            self.assign(part, part_kind, f"parts[{i}]")
-
-    def address(self, operand: Operand) -> str:
-        """Expression for an address operand, in the width of its register."""
-        if not isinstance(operand, Address) or operand.coordinates is not None:
-            raise UnsupportedPtx(f"operand {operand} is no plain address")
-        if not isinstance(operand.base, Register):
-            return self._full(self.symbols[operand.base.name] + operand.offset, "u64")
-        kind = f"u{_BITS.get(operand.base.type, 0)}"
-        base = self.value(operand.base, kind)
-        return f"{base} + {self._full(operand.offset, kind)}" if operand.offset else base
-
-    @property
-    def guard(self) -> str | None:
-        """Expression of the current instruction's guard."""
-        return self._guard
-
-    def constant(self, value: object, prefix: str = "k") -> str:
-        """A name for a constant of the generated module."""
-        name = f"{prefix}{len(self.constants)}"
-        self.constants[name] = value
-        return name
-
-    def _bits(self, operand: Operand, kind: str) -> str:
-        if isinstance(operand, Register):
-            self._check_width(operand, kind)
-            return self._view(operand, DTYPES[kind])
-        if isinstance(operand, Negated):
-            return f"~{self.value(operand.register, kind)}"
-        if isinstance(operand, Special):
-            if operand.name not in SPECIALS or kind not in ("b32", "u32"):
-                raise UnsupportedPtx(f"special register {operand.name} as .{kind}")
-            return f"E[{operand.name!r}]"
-        if isinstance(operand, Symbol):
-            return self._full(self.symbols[operand.name], kind)
-        if isinstance(operand, Immediate):
-            return self._full(operand.value, kind)
-        raise UnsupportedPtx(f"operand {operand} in arithmetic")
-
-    def _check_width(self, register: Register, kind: str) -> None:
-        width = 1 if register.type == "pred" else _BITS.get(register.type)
-        if width != _BITS[kind]:
-            raise UnsupportedPtx(f"register {register.name} of .{register.type} used as .{kind}")
-
-    def _load(self, register: Register) -> str:
-        number = self.registers[register]
-        if register not in self._loaded:
-            self.lines.append(f"r{number} = R[{number}]")
-            self._loaded.add(register)
-        return f"r{number}"
-
-    def _view(self, register: Register, dtype: str) -> str:
-        name = self._load(register)
-        if dtype == storage(register):
-            return name
-        if (register, dtype) not in self._views:
-            self.lines.append(f"{name}_{dtype} = {name}.view('{dtype}')")
-            self._views[register, dtype] = f"{name}_{dtype}"
-        return f"{name}_{dtype}"
-
-    def _full(self, value: int | float, kind: str) -> str:
-        if kind == "pred":
-            return self.constant(np.full(lanes.WARP_LANES, bool(value)))
-        width = _BITS[kind]
-        if isinstance(value, float):
-            value = int.from_bytes(struct.pack("<d" if width == 64 else "<f", value), "little")
-        value &= (1 << width) - 1
-        name = f"k{width}_{value:x}"
-        if name not in self.constants:
-            self.constants[name] = np.full(lanes.WARP_LANES, value, f"u{width // 8}")
-        dtype = DTYPES[kind]
-        if self.constants[name].dtype == dtype:
-            return name
-        typed = f"{name}_{dtype}"
-        self.constants[typed] = self.constants[name].view(dtype)
-        return typed
-
+from .ptx import Address, Immediate, Instruction, Operand, Pair, Register, Sink, Symbol, Vector
 
 # Emitters, by instruction name: emit(code, modifiers, *operands)
 
@@ -275,9 +44,21 @@ def is_fusible(instruction: Instruction) -> bool:
     return name in _EMITTERS
 
 
+def emit(code: Code, instruction: Instruction) -> None:
+    """Append the lines of one instruction. Raises UnsupportedPtx if it is not modelled."""
+    name, *parts = instruction.opcode.split(".")
+    modifiers = Modifiers(parts)
+    emitter, fewest, most = _EMITTERS[name]
+    if not fewest <= len(instruction.operands) <= most:
+        raise UnsupportedPtx(f"{len(instruction.operands)} operands")
+    code.begin(instruction.guard)
+    emitter(code, modifiers, *instruction.operands)
+    modifiers.end()
+
+
 def _bitwise_kind(kind: str) -> str:
     """The unsigned type of an integer type's width: wrapping arithmetic is the same for both."""
-    return f"b{_BITS[kind]}" if kind in INTEGERS else kind
+    return f"b{BITS[kind]}" if kind in INTEGERS else kind
 
 
 def _float_modifiers(m: Modifiers, kind: str) -> None:
@@ -353,7 +134,7 @@ def _mad(code, m, d, a, b, c):
 
 
 def _double(kind: str) -> str:
-    return f"{kind[0]}{2 * _BITS[kind]}"
+    return f"{kind[0]}{2 * BITS[kind]}"
 
 
 def _product(code, d, kind, part, a, b, addend):
@@ -402,7 +183,7 @@ def _shift(name: str, operator: str):
     def emit(code, m, d, a, b):
         kind = m.take(INTEGERS)
         value = code.value(a, kind)
-        if isinstance(b, Immediate) and 0 <= b.value < _BITS[kind]:
+        if isinstance(b, Immediate) and 0 <= b.value < BITS[kind]:
             code.assign(d, kind, f"{value} {operator} {code.value(b, kind)}")
         else:
             code.assign(d, kind, f"{name}({value}, {code.value(b, 'u32')})")
@@ -425,7 +206,7 @@ def _bfe(code, m, d, a, b, c):
     kind = m.take(("u32", "s32", "u64", "s64"))
     value = code.value(a, kind)
     if kind[0] == "u" and all(isinstance(x, Immediate) for x in (b, c)) and c.value < 64:
-        if b.value < _BITS[kind]:
+        if b.value < BITS[kind]:
             mask = code.value(Immediate((1 << c.value) - 1), kind)
             code.assign(d, kind, f"{value} >> {code.value(b, kind)} & {mask}")
             return
@@ -527,12 +308,12 @@ def _cvta(code, m, d, a):
 def _ld_param(code, m, d, address):
     m.take(("param",))
     kind = m.take(("b8", "b16", "b32", "b64", "u32", "s32", "u64", "s64", "f32", "f64"))
-    kind = f"b{_BITS[kind]}"
+    kind = f"b{BITS[kind]}"
     if not (
         isinstance(address, Address)
         and isinstance(address.base, Symbol)
         and address.offset == 0
-        and code.parameters.get(address.base.name) == _BITS[kind] // 8
+        and code.parameters.get(address.base.name) == BITS[kind] // 8
     ):
         raise UnsupportedPtx("ld.param of anything but a whole scalar parameter")
     code.assign(d, kind, f"E[{address.base.name!r}]")
@@ -574,8 +355,8 @@ def _cvt(code, m, d, a, b=None):
     value = _converted(code, to, source, rounding, saturate, a)
     if to in INTEGERS:  # the destination may be wider: extended by sign
         held = d.type if isinstance(d, Register) else to
-        value = f"{value}.astype('{to[0].replace('b', 'u').replace('s', 'i')}{_BITS[held] // 8}')"
-        to = f"{to[0]}{_BITS[held]}"
+        value = f"{value}.astype('{to[0].replace('b', 'u').replace('s', 'i')}{BITS[held] // 8}')"
+        to = f"{to[0]}{BITS[held]}"
     elif to == "bf16":
         to = "b16"
     code.assign(d, to, value)
@@ -586,9 +367,9 @@ def _converted(code, to, source, rounding, saturate, a) -> str:
     if source in INTEGERS:
         # The source may be a wider register: its low bits count.
         held = a.type if isinstance(a, Register) else source
-        value = code.value(a, f"b{_BITS[held]}")
-        if _BITS[held] != _BITS[source]:
-            value = f"{value}.astype('u{_BITS[source] // 8}')"
+        value = code.value(a, f"b{BITS[held]}")
+        if BITS[held] != BITS[source]:
+            value = f"{value}.astype('u{BITS[source] // 8}')"
         value = f"{value}.view('{DTYPES[source]}')"
         if to in INTEGERS and rounding == "-":
             return f"int_to_int({value}, '{DTYPES[to]}', {saturate})"

@@ -8,7 +8,7 @@ from .clc import RESPONSE_BYTES, first_ctaid
 from .errors import UnsupportedPtx
 from .modifiers import Modifiers
 from .operands import Body, Operands
-from .parse import Operand
+from .ptx import Operand
 from .warp import Signal, Warp
 
 

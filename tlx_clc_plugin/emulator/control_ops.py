@@ -5,7 +5,7 @@ from __future__ import annotations
 from .errors import ProtocolError, UnsupportedPtx
 from .modifiers import Modifiers
 from .operands import Body, Operands, converged
-from .parse import Label
+from .ptx import Label
 from .warp import Signal
 
 

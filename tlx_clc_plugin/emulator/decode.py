@@ -13,13 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from . import alu, clc_ops, control_ops, memory_ops, sync_ops, tensor_ops
+from . import alu, clc_ops, control_ops, memory_ops, sync_ops, tcgen05_ops, tma_ops
+from .codegen import Code, storage
 from .errors import UnsupportedPtx
 from .lanes import ALL_LANES, WARP_LANES
 from .memory import DYNAMIC_SMEM_OFFSET
 from .modifiers import Modifiers
 from .operands import Body, Operands, Outcome
-from .parse import Instruction, Kernel, Label, Negated, Parameter, Register, registers_of
+from .ptx import Instruction, Kernel, Label, Negated, Parameter, Register, registers_of
 from .sinking import sink_early_moves
 from .warp import Warp
 
@@ -32,7 +33,8 @@ _DECODERS = {
     **control_ops.DECODERS,
     **memory_ops.DECODERS,
     **sync_ops.DECODERS,
-    **tensor_ops.DECODERS,
+    **tcgen05_ops.DECODERS,
+    **tma_ops.DECODERS,
     **clc_ops.DECODERS,
 }
 
@@ -89,10 +91,10 @@ class Program:
 
     def _function(self, number: int, run: list[Instruction], module: dict) -> list[str]:
         sizes = {p.name: p.nbytes for p in self.kernel.parameters}
-        code = alu.Code(self._registers, module, self._symbols, sizes, self._occurrences)
+        code = Code(self._registers, module, self._symbols, sizes, self._occurrences)
         for instruction in run:
             with _place(instruction):
-                code.emit(instruction)
+                alu.emit(code, instruction)
         lines = ["R = warp.registers", "E = warp.environment", *code.lines]
         return [f"def step{number}(warp):", *(f"  {line}" for line in lines)]
 
@@ -163,7 +165,7 @@ def _poison(register: Register) -> np.ndarray:
         return np.ones(WARP_LANES, bool)
     if register.type == "b128":
         return np.full((WARP_LANES, 16), 0xFF, np.uint8)
-    dtype = np.dtype(alu.storage(register))
+    dtype = np.dtype(storage(register))
     return np.full(WARP_LANES, np.iinfo(dtype).max, dtype)
 
 

@@ -8,7 +8,7 @@ from .errors import UnsupportedPtx
 from .lanes import ALL_LANES, WARP_LANES
 from .modifiers import CACHE_HINTS, Modifiers
 from .operands import Body, Operands, converged
-from .parse import SCALAR_BYTES
+from .ptx import SCALAR_BYTES
 from .warp import Cta, Signal
 
 _ORDERINGS = ("volatile", "relaxed", "acquire", "release", "cta", "cluster", "gpu", "sys")

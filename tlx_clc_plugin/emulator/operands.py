@@ -8,7 +8,7 @@ import numpy as np
 
 from .errors import UnsupportedPtx
 from .lanes import ALL_LANES, WARP_LANES
-from .parse import Address, Immediate, Instruction, Operand, Register, Sink, Symbol, Vector
+from .ptx import Address, Immediate, Instruction, Operand, Register, Sink, Symbol, Vector
 from .warp import Signal, Wait, Warp
 
 # What a step gives back: nothing, the step to jump to, a signal or a reason to block.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from .parse import Instruction, registers_of
+from .ptx import Instruction, registers_of
 
 
 def sink_early_moves(

@@ -9,7 +9,7 @@ from .lanes import WARP_LANES
 from .memory import DYNAMIC_SMEM_OFFSET
 from .modifiers import Modifiers
 from .operands import Body, Operands, converged
-from .parse import Sink
+from .ptx import Sink
 from .warp import Signal, Wait
 
 

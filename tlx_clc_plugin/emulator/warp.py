@@ -14,7 +14,7 @@ from .errors import ProtocolError
 from .lanes import LANE, WARP_LANES
 from .mbarrier import MbarrierTable
 from .memory import SharedMemory
-from .parse import Instruction
+from .ptx import Instruction
 from .report import Ctaid, CtaReport, TmaStore
 from .tensor_memory import TensorMemory
 

@@ -1,4 +1,4 @@
-"""Decoders of the asynchronous engines: tcgen05 (tensor cores and tensor memory) and TMA."""
+"""Decoders of tcgen05: tensor memory and tensor cores."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ from .errors import UnsupportedPtx
 from .mma import mma
 from .modifiers import Modifiers
 from .operands import Body, Operands, converged
-from .parse import Address
-from .report import TmaStore
-from .tma import read_global_box, read_shared_box, write_global_box, write_shared_box
+from .ptx import Address
 from .warp import Signal, Wait
-
-# tcgen05
 
 
 def _alloc(m: Modifiers, ops: Operands) -> Body:
@@ -202,110 +198,6 @@ def _commit(m: Modifiers, ops: Operands) -> Body:
     return body
 
 
-# TMA
-
-
-def _tensor_copy(m: Modifiers, ops: Operands) -> Body:
-    rank = int(m.take([f"{n}d" for n in range(1, 6)])[0])
-    m.flag("tile")
-    if m.flag("bulk_group"):
-        m.take(("global",))
-        m.take(("shared::cta",))
-        return _tma_store(m, ops, rank)
-    m.take(("shared::cta", "shared::cluster"))
-    m.take(("global",))
-    m.take(("mbarrier::complete_tx::bytes",))
-    return _tma_load(m, ops, rank)
-
-
-def _tensor_operand(ops: Operands, operand: Address, rank: int):
-    """Function of warp and lane: the tensor map, and the coordinates."""
-    if operand.coordinates is None or len(operand.coordinates.elements) != rank:
-        raise UnsupportedPtx(f"tensor operand {operand} of a copy of rank {rank}")
-    address = ops.values(operand.base, 8)
-    coordinates = [ops.values(x) for x in operand.coordinates.elements]
-
-    def tensor(warp, lane):
-        at = tuple(int(np.int32(x(warp)[lane])) for x in coordinates)
-        return warp.cta.grid.tensor_map(int(address(warp)[lane])), at
-
-    return tensor
-
-
-def _tma_load(m: Modifiers, ops: Operands, rank: int) -> Body:
-    hinted = m.flag("L2::cache_hint")
-    target, source, barrier, *_ = ops.count(3 + hinted)
-    target, barrier = ops.address(target), ops.address(barrier)
-    tensor = _tensor_operand(ops, source, rank)
-
-    def body(warp, lanes):
-        cta = warp.cta
-        for lane in lanes:
-            tensor_map, coords = tensor(warp, lane)
-            where, signal = int(target(warp)[lane]), int(barrier(warp)[lane])
-
-            def apply(tensor_map=tensor_map, coords=coords, where=where, signal=signal):
-                box = read_global_box(cta.grid.memory, tensor_map, coords)
-                write_shared_box(cta.shared, tensor_map, where, box)
-                cta.mbarriers.at(signal).complete_tx(tensor_map.box_bytes)
-
-            cta.issue(ops.instruction, apply)
-        return Signal.YIELD
-
-    return body
-
-
-def _tma_store(m: Modifiers, ops: Operands, rank: int) -> Body:
-    """Two effects: wait_group.read waits for the first, wait_group for the second as well."""
-    hinted = m.flag("L2::cache_hint")
-    target, source, *_ = ops.count(2 + hinted)
-    tensor, source = _tensor_operand(ops, target, rank), ops.address(source)
-
-    def body(warp, lanes):
-        cta, group = warp.cta, warp.bulk_copies.open
-        for lane in lanes:
-            tensor_map, coords = tensor(warp, lane)
-            where = int(source(warp)[lane])
-            cta.tma_stores.append(TmaStore(tensor_map.base, coords, tensor_map.box))
-            group.reads += 1
-            group.writes += 1
-
-            def read(tensor_map=tensor_map, coords=coords, where=where):
-                box = read_shared_box(cta.shared, tensor_map, where)
-                group.reads -= 1
-
-                def write():
-                    write_global_box(cta.grid.memory, tensor_map, coords, box)
-                    group.writes -= 1
-
-                cta.issue(ops.instruction, write)
-
-            cta.issue(ops.instruction, read)
-        return Signal.YIELD
-
-    return body
-
-
-def _commit_bulk(m: Modifiers, ops: Operands) -> Body:
-    ops.count(0)
-
-    def body(warp, lanes):
-        warp.bulk_copies.commit()
-
-    return body
-
-
-def _wait_for_bulk(m: Modifiers, ops: Operands) -> Body:
-    read_only = m.flag("read")
-    (newest,) = ops.count(1)
-    count = ops.constant(newest)
-
-    def body(warp, lanes):
-        return warp.bulk_copies.all_but(count, read_only=read_only)
-
-    return body
-
-
 DECODERS = {
     "tcgen05.alloc": _alloc,
     "tcgen05.dealloc": _dealloc,
@@ -316,7 +208,4 @@ DECODERS = {
     "tcgen05.wait::st": _wait_for_tensor("tensor_stores"),
     "tcgen05.mma": _mma,
     "tcgen05.commit": _commit,
-    "cp.async.bulk.tensor": _tensor_copy,
-    "cp.async.bulk.commit_group": _commit_bulk,
-    "cp.async.bulk.wait_group": _wait_for_bulk,
 }
