@@ -161,6 +161,22 @@ def test_descriptors_of_triton_itself():
 
 
 @triton.jit
+def copy3d_kernel(in_desc, out_desc):
+    out_desc.store([0, 0, 0], in_desc.load([1, 4, 8]))
+
+
+def test_descriptors_of_rank_three():
+    x = torch.randn(3, 20, 40, generator=torch.Generator().manual_seed(6)).half()
+    out = torch.zeros(2, 8, 16, dtype=torch.float16)
+    box = [2, 8, 16]
+    with EmulatedDevice():
+        copy3d_kernel[(1,)](
+            TensorDescriptor.from_tensor(x, box), TensorDescriptor.from_tensor(out, box)
+        )
+    assert torch.equal(out, x[1:3, 4:12, 8:24])
+
+
+@triton.jit
 def corner_kernel(desc, out_ptr, BLOCK: tl.constexpr):
     tile = desc.load([BLOCK, 0])
     rows, columns = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
