@@ -34,8 +34,9 @@ def test_operand_forms():
     cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%d1, {%r1, %r2}], [%r3];
     setp.lt.and.f32 %p3, %r1, 0f3F800000, !%p1;
     mov.u32 %r4, %tid.x;
+    createpolicy.fractional.L2::evict_first.b64 %d2, 0.5;
     """
-    store, param, arrive, elect, copy, setp, mov, _ = instructions(body, params=["u64"])
+    store, param, arrive, elect, copy, setp, mov, policy, _ = instructions(body, params=["u64"])
     r = {i: Register(f"%r{i}", "b32") for i in range(5)}
     assert store.guard == Negated(Register("%p1", "pred"))
     assert store.opcode == "st.shared.v2.b32"
@@ -46,6 +47,7 @@ def test_operand_forms():
     assert copy.operands[0] == Address(Register("%d1", "b64"), 0, Vector((r[1], r[2])))
     assert setp.operands[2:] == (Immediate(1.0), Negated(Register("%p1", "pred")))
     assert mov.operands == (r[4], Special("%tid.x"))
+    assert policy.operands[1] == Immediate(0.5)
 
 
 def test_blocks_declare_registers_and_labels_anew():

@@ -333,6 +333,15 @@ def _cp_async(code, m, target, source, size, kept=None):
     code.lines.append(f"warp.noted_copies.append(({size.value}, {code.guard}, {', '.join(parts)}))")
 
 
+@_emitter("createpolicy")
+def _createpolicy(code, m, d, fraction=None):
+    """A cache policy only makes hints; zero will do."""
+    m.take(("fractional",))
+    m.flag(*CACHE_HINTS)
+    m.take(("b64",))
+    code.assign(d, "b64", code.value(Immediate(0), "b64"))
+
+
 _ROUNDINGS = ("rn", "rz", "rni", "rzi", "rmi", "rpi")
 
 

@@ -47,7 +47,7 @@ _REGISTERS = re.compile(r"([%$\w]+)(?:<(\d+)>)?$")
 _GUARD = re.compile(r"@(!?)([%$\w]+)\s+")
 _OPCODE = re.compile(r"[a-z][\w.:]*")
 _TOKEN = re.compile(
-    r"\s*(?:(?P<float>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16})"
+    r"\s*(?:(?P<float>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?\d+\.\d*(?:[eE][-+]?\d+)?)"
     r"|(?P<int>-?(?:0[xX][0-9a-fA-F]+|\d+)U?)"
     r"|(?P<name>[%$_A-Za-z][%$\w.]*)"
     r"|(?P<mark>[][{}|,!+]))"
@@ -352,6 +352,8 @@ class _Operands:
             return self._name(text)
         if kind == "float":
             self.next += 1
+            if "." in text:
+                return Immediate(float(text))
             bits = bytes.fromhex(text[2:])
             return Immediate(struct.unpack(">f" if len(bits) == 4 else ">d", bits)[0])
         return Immediate(self._integer())
