@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import re
 
 import pytest
 import torch
@@ -11,7 +12,11 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from tlx_clc_plugin import GemmConfig, matmul
-from tlx_clc_plugin.emulator import EmulatedDevice, MemoryFault
+from tlx_clc_plugin.emulator import Deadlock, EmulatedDevice, MemoryFault, run_ptx
+from tlx_clc_plugin.emulator.memory import GlobalMemory
+from tlx_clc_plugin.emulator.swizzle import Swizzle
+from tlx_clc_plugin.emulator.tensormap import TensorMap
+from tlx_clc_plugin.kernels import compile_kernel
 
 
 @triton.jit
@@ -146,6 +151,38 @@ def test_tlx_kernels(schedule, layout):
         tiles = [x for cta in report.ctas for x in (cta.ctaid, *cta.stolen)]
         assert len(tiles) == len(set(tiles)) == report.grid[0]
         assert {s.base for cta in report.ctas for s in cta.tma_stores} == {out.data_ptr()}
+
+
+def test_a_deadlock_of_a_real_kernel_names_roles_and_barriers():
+    """The CLC kernel with a consumer too many: nobody ever asks for the second tile."""
+    compiled = compile_kernel("clc", CONFIG)
+    ptx = compiled.asm["ptx"]
+    broken = re.sub(r"(mbarrier\.init\.shared::cta\.b64 \[%r\d+\], )3;", r"\g<1>4;", ptx)
+    assert broken != ptx
+    a, b = operands((256, 128, 128), torch.float16, "nn", seed=7)
+    out = torch.zeros(256, 128, dtype=torch.float16)
+    memory, parameters = GlobalMemory(), []
+    for tensor, meta in zip((a, b, out), compiled.metadata.tensordesc_meta, strict=True):
+        memory.add(tensor.data_ptr(), tensor.nbytes, "operand")
+        rows, columns = tensor.shape
+        box = tuple(meta["block_size"][::-1])
+        swizzle = Swizzle.from_tensor_map(meta["swizzle"])
+        tensor_map = TensorMap(tensor.data_ptr(), 2, (columns, rows), (2 * columns,), box, swizzle)
+        parameters += [tensor_map, rows, columns, columns, 1]
+    parameters += [256, 128, 128, 0, 0]
+    launch = dict(
+        grid=(4, 1, 1), parameters=parameters, memory=memory,
+        shared_bytes=compiled.metadata.shared, sms=1,
+    )  # fmt: skip
+    run_ptx(ptx, **launch)
+    assert_product(out, a, b)
+    with pytest.raises(Deadlock) as caught:
+        run_ptx(broken, **launch)
+    report = str(caught.value)
+    assert "phase 0, 1 of 4 arrivals and 0 bytes pending" in report
+    for warp in (0, 1, 2, 3, 6, 7):
+        assert f"warp {warp} waits for parity" in report
+    assert "(blackwell.py:" in report and "initialised at blackwell.py:" in report
 
 
 def test_descriptors_of_triton_itself():

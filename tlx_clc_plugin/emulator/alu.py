@@ -19,16 +19,15 @@ HELPERS = {
     name: getattr(lanes, name)
     for name in (
         "div rem mul_hi shl shr funnel bfe bfi prmt lop3 shuffle widen_bf16 round_bf16 "
-        "truncate_bf16 truncate_f16 float_to_int int_to_int fma pack unpack pack_f16 LEADER LANE"
+        "truncate_bf16 truncate_f16 float_to_int int_to_int fma pack unpack pack_f16 LEADER"
     ).split()
 } | {"where": np.where, "np": np}
 
 
-def _emitter(*names: str):
+def _emitter(name: str):
     def register(emit):
         most = emit.__code__.co_argcount - 2
-        entry = emit, most - len(emit.__defaults__ or ()), most
-        _EMITTERS.update(dict.fromkeys(names, entry))
+        _EMITTERS[name] = emit, most - len(emit.__defaults__ or ()), most
         return emit
 
     return register
@@ -66,19 +65,19 @@ def _float_modifiers(m: Modifiers, kind: str) -> None:
         m.flag("rn")
 
 
-def _binary(name: str, template: str):
+def _binary(name: str, operator: str, kinds: tuple[str, ...]):
     @_emitter(name)
     def emit(code, m, d, a, b):
-        kind = _bitwise_kind(m.take((*INTEGERS, *FLOATS, "pred")))
+        kind = _bitwise_kind(m.take(kinds))
         _float_modifiers(m, kind)
-        code.assign(d, kind, template.format(code.value(a, kind), code.value(b, kind)))
+        code.assign(d, kind, f"{code.value(a, kind)} {operator} {code.value(b, kind)}")
 
 
-_binary("add", "{} + {}")
-_binary("sub", "{} - {}")
-_binary("and", "{} & {}")
-_binary("or", "{} | {}")
-_binary("xor", "{} ^ {}")
+_binary("add", "+", (*INTEGERS, *FLOATS))
+_binary("sub", "-", (*INTEGERS, *FLOATS))
+_binary("and", "&", (*INTEGERS, "pred"))
+_binary("or", "|", (*INTEGERS, "pred"))
+_binary("xor", "^", (*INTEGERS, "pred"))
 
 
 @_emitter("not")

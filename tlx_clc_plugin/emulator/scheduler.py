@@ -164,7 +164,7 @@ class Scheduler:
         lines = ["no warp can go on and nothing asynchronous is in flight"]
         for cta in live:
             lines.append(f"CTA {cta.ctaid} on SM {cta.sm}:")
-            for warp in cta.blocked:
+            for warp in sorted(cta.blocked, key=lambda warp: warp.index):
                 instruction = self.program.first[warp.pc - 1]
                 lines.append(f"  warp {warp.index} waits for {warp.wait.describe()}")
                 lines.append(f"    at {instruction}")

@@ -42,10 +42,11 @@ class Effect:
     """An asynchronous operation in flight: ``apply()`` does at once all that it does.
 
     ``queue``: operations that complete in order, of which only the first may be applied.
+    A launch of a CTA is an effect too, of no CTA and no instruction.
     """
 
-    cta: Cta
-    instruction: Instruction
+    cta: Cta | None
+    instruction: Instruction | None
     apply: Callable[[], None]
     queue: deque[Effect] | None = None
 
