@@ -28,6 +28,8 @@ Step = Callable[[Warp], Outcome]
 
 # Generic addresses of parameters: a convention of this emulator, beyond any host address.
 PARAMETER_BASE = 1 << 63
+# The bytes of a predicate that holds in all lanes or in none.
+_TRUE, _FALSE = bytes([1] * WARP_LANES), bytes(WARP_LANES)
 
 _DECODERS = {
     **control_ops.DECODERS,
@@ -116,13 +118,16 @@ class Program:
             return lambda warp: body(warp, ALL_LANES)
         negated = isinstance(guard, Negated)
         number = self._registers[guard.register if negated else guard]
+        everywhere, nowhere = (_FALSE, _TRUE) if negated else (_TRUE, _FALSE)
 
         def step(warp: Warp) -> Outcome:
-            holds = warp.registers[number]
-            lanes = (~holds if negated else holds).nonzero()[0]
-            if not len(lanes):
+            guards = warp.registers[number]
+            pattern = guards.tobytes()
+            if pattern == everywhere:
+                return body(warp, ALL_LANES)
+            if pattern == nowhere:
                 return None
-            return body(warp, ALL_LANES if len(lanes) == WARP_LANES else lanes)
+            return body(warp, (~guards if negated else guards).nonzero()[0])
 
         return step
 

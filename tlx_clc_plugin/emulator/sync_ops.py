@@ -12,6 +12,8 @@ from .operands import Body, Operands, converged
 from .ptx import Sink
 from .warp import Signal, Wait
 
+_TRUE, _FALSE = np.ones(WARP_LANES, bool), np.zeros(WARP_LANES, bool)
+
 
 def _barrier(m: Modifiers, ops: Operands) -> Body:
     m.flag("cta", "aligned")
@@ -119,7 +121,7 @@ def _test(blocking: bool):
             barrier = warp.cta.mbarriers.at(address(warp, lanes))
             wanted = parity(warp, lanes)
             done = barrier.test_parity(wanted)
-            write(warp, lanes, np.full(len(lanes), done or blocking))
+            write(warp, lanes, (_TRUE if done or blocking else _FALSE)[: len(lanes)])
             if not blocking:
                 return Signal.YIELD
             if done:
