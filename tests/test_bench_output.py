@@ -5,17 +5,14 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from harness_checkout import CHECKOUT, needs_harness
 
 from tlx_clc_plugin.bench.inputs import Shape
 from tlx_clc_plugin.bench.metrics import Measurement
 from tlx_clc_plugin.bench.output import Results
 from tlx_clc_plugin.results.read import read
-
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-HARNESS = Path(os.environ.get("TRITONBENCH_HOME") or CACHE / "tlx_clc_plugin" / "tritonbench")
 
 SMALL, LARGE = Shape(16, 8, 4), Shape(512, 512, 256)
 
@@ -203,20 +200,18 @@ def values(case):
 @pytest.fixture(scope="module")
 def in_tritonbench():
     """CSV, JSON and table of each case."""
-    if not (HARNESS / "tritonbench").is_dir():
-        pytest.skip("no checkout of tritonbench, neither in TRITONBENCH_HOME nor in the cache")
     done = subprocess.run(
         [sys.executable, "-c", IN_TRITONBENCH],
         input=json.dumps([[CASES[case], list(values(case).items())] for case in CASES]),
-        env={**os.environ, "PYTHONPATH": str(HARNESS)},
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
         capture_output=True,
         text=True,
     )
-    if "ModuleNotFoundError" in done.stderr:
-        pytest.skip(f"tritonbench lacks a module: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
     return dict(zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 
+@needs_harness
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_as_tritonbench_writes(in_tritonbench, case):
     csv, flat, table = in_tritonbench[case]

@@ -9,16 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from harness_checkout import CHECKOUT, needs_harness
 
 from tlx_clc_plugin import cli
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-HARNESS = Path(os.environ.get("TRITONBENCH_HOME") or CACHE / "tlx_clc_plugin" / "tritonbench")
-CONVERTER = HARNESS / ".ci/test_infra/oss_ci_benchmark_v3.py"
-pytestmark = pytest.mark.skipif(
-    not CONVERTER.is_file(),
-    reason="no checkout of tritonbench, neither in TRITONBENCH_HOME nor in the cache",
-)
+CONVERTER = CHECKOUT / ".ci/test_infra/oss_ci_benchmark_v3.py"
+pytestmark = needs_harness
 
 # Runs gemm for both dtypes and once with a backend that ends the run. What was measured comes from
 # the harness's objects, not from its files.
@@ -83,7 +79,7 @@ json.dump(truth, open("truth", "w"))
 def runs(tmp_path_factory):
     """A folder with the harness's files, and what it measured by (dtype, shape, backend)."""
     folder = tmp_path_factory.mktemp("runs")
-    env = os.environ | {"PYTHONPATH": str(HARNESS), "CUDA_VISIBLE_DEVICES": ""}
+    env = os.environ | {"PYTHONPATH": str(CHECKOUT), "CUDA_VISIBLE_DEVICES": ""}
     subprocess.run(
         [sys.executable, "-c", RUNS], cwd=folder, env=env, check=True, capture_output=True
     )
@@ -173,7 +169,7 @@ def test_the_converter_makes_our_records(runs, tmp_path, monkeypatch):
     # The converter's imports include the harness's uploader, which imports this, for nothing.
     (tmp_path / "requests.py").touch()
     command = [sys.executable, "-c", CONVERT, str(CONVERTER), *RUNNER_TYPES]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join((str(HARNESS), str(tmp_path)))}
+    env = os.environ | {"PYTHONPATH": os.pathsep.join((str(CHECKOUT), str(tmp_path)))}
     subprocess.run(command, cwd=tmp_path, env=env, check=True, capture_output=True)
     for name in RUNNER_TYPES:
         ours, theirs = (
