@@ -134,6 +134,7 @@ def test_what_the_harness_refuses(capfd, checkout):
     [
         (["--output-json", "no/such/x.json"], "--output-json"),
         (["--output-dir", "no/such"], "--output-dir"),
+        (["--export-dir", "no/such"], "--export-dir"),
         (["--op", "gemm,addmm", "--output", "x.csv"], "--output with several operators"),
     ],
 )

@@ -36,7 +36,7 @@ def own_parser() -> argparse.ArgumentParser:
 def harness_parser() -> argparse.ArgumentParser:
     """Those of the harness's flags that decide on what happens around it."""
     parser = argparse.ArgumentParser(prog="tritonbench", add_help=False, allow_abbrev=False)
-    for flag in (*_OUTPUTS, "--op", "--only", "--skip", "--metrics"):
+    for flag in (*_OUTPUTS, "--export-dir", "--op", "--only", "--skip", "--metrics"):
         parser.add_argument(flag)
     for flag in ("--list-backends", "--list-metrics"):
         parser.add_argument(flag, action="store_true")

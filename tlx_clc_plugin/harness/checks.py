@@ -33,8 +33,9 @@ def before_start(request: argparse.Namespace) -> Iterator[str]:
             )
         elif (path := getattr(request, flag)) and not Path(path).absolute().parent.is_dir():
             yield f"--{flag.replace('_', '-')} {path}: no such folder"
-    if request.output_dir and not Path(request.output_dir).is_dir():
-        yield f"--output-dir {request.output_dir}: no such folder"
+    for flag in ("output_dir", "export_dir"):
+        if (path := getattr(request, flag)) and not Path(path).is_dir():
+            yield f"--{flag.replace('_', '-')} {path}: no such folder"
 
 
 def in_harness(ops: list[str], args: argparse.Namespace, extra: list[str]) -> Iterator[str]:

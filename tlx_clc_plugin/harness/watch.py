@@ -71,7 +71,7 @@ def _inaccuracy(operator: Any, metrics: Any) -> str:
     if metrics.accuracy is False:
         backward = operator.mode.value in ("bwd", "fwd_bwd")
         hint = ", which takes right gradients for wrong unless --layout is tt" if backward else ""
-        return f"tritonbench's own accuracy check{hint}"
+        return f"by tritonbench's own check{hint}"
     if getattr(metrics.determinism, "value", None) == "fail":
         return "its output changes from run to run"
     return ""
