@@ -157,8 +157,13 @@ def test_interrupt_reaches_the_harness(capfd, checkout, tmp_path):
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
-    thread.start()
-    status, _ = hand_over(capfd, checkout)
+    # Background jobs, as CI may be one, start with SIGINT ignored.
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        thread.start()
+        status, _ = hand_over(capfd, checkout)
+    finally:
+        signal.signal(signal.SIGINT, former)
     thread.join()
     assert status == 130 and marker.read_text() == "yes"
 
