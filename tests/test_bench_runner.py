@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from tlx_clc_plugin.bench import runner
+from tlx_clc_plugin.bench import inputs, runner
 from tlx_clc_plugin.bench.backends import BACKENDS, Backend
 from tlx_clc_plugin.bench.device import Cuda
 from tlx_clc_plugin.bench.flags import Request
@@ -250,7 +250,44 @@ def test_interrupted_runs_keep_what_they_have(capsys, monkeypatch):
         capsys, "--only", "stops", "--shapes", "8x8x8,16x8x8", "--metrics", "accuracy", "--csv"
     )
     assert status == 130
-    assert out.splitlines()[1:] == ["(8, 8, 8);1.0", "average;1.0"]
+    assert out.splitlines()[1:] == ["(8, 8, 8);1.0", "(16, 8, 8);interrupted", "average;1.0"]
+
+
+def test_what_cannot_be_written_is_told_and_the_rest_kept(capsys, tmp_path):
+    written = tmp_path / "out.json"
+    argv = ("--only", "aten_matmul", "--shapes", "8x8x8", "--metrics", "accuracy")
+    outputs = ("--output", "/dev/full", "--output-json", str(written))
+    status, out, err = run(capsys, *argv, *outputs)
+    assert status == 1 and "(8, 8, 8)" in out
+    assert "tritonbench: /dev/full: not written, No space left on device" in err
+    assert json.loads(written.read_text())
+
+
+def test_inputs_that_do_not_fit_cost_no_other_results(capsys, monkeypatch):
+    def make(shape, **options):
+        if shape.M == 9:
+            raise MemoryError("planted")
+        return inputs.make(shape, **options)
+
+    monkeypatch.setattr(runner, "make", make)
+    argv = ("--only", "aten_matmul", "--shapes", "8x8x8,9x8x8", "--metrics", "accuracy", "--csv")
+    status, out, err = run(capsys, *argv)
+    assert status == 1 and "(8, 8, 8);1.0" in out.splitlines()
+    assert "MemoryError: planted" in err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--seed", "99999999999999999999999"),
+        ("--seed", "-1"),
+        ("--output", "x.csv", "--output-json", "x.csv"),
+    ],
+)
+def test_more_requests_that_make_no_sense(capsys, argv):
+    with pytest.raises(SystemExit) as error:
+        run(capsys, *argv)
+    assert error.value.code == 2 and argv[1] in capsys.readouterr().err
 
 
 def test_listing_names_backends_and_metrics(capsys):

@@ -61,6 +61,7 @@ def test_memory_figures_equal_the_compilers(seed):
         ({"num_tmem_buffers": 3}, "3 * 256 = 768"),
         ({"num_smem_buffers": 5}, "shared memory has 232448 bytes"),
         ({"num_clc_stages": 0}, "num_clc_stages must be a positive int, got 0"),
+        ({"group_size_m": 1025}, "group_size_m must be at most 1024, got 1025"),
         ({"group_size_m": -1}, "group_size_m must be a positive int, got -1"),
         ({"block_size_k": 64.0}, "block_size_k must be a positive int, got 64.0"),
         ({"num_smem_buffers": True}, "num_smem_buffers must be a positive int, got True"),

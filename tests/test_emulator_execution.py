@@ -156,8 +156,12 @@ def test_async_copies_are_ordered_by_groups_only():
     ld.shared.b32 %r3, [%r2];  ld.shared.b32 %r4, [%r2+128];
     st.global.b32 [%d4], %r3;  st.global.b32 [%d4+128], %r4;
     """
-    run(kernel(body, params=["u64", "u64"]), source, out, policy="lazy")
-    assert (out[0] == source[:32]).all() and (out[1] == 2**32 - 1).all()
+    second_was_late = set()
+    for seed in range(30):
+        run(kernel(body, params=["u64", "u64"]), source, out, policy="random", seed=seed)
+        assert (out[0] == source[:32]).all()
+        second_was_late.add((out[1] == 2**32 - 1).all())
+    assert second_was_late == {True, False}
     run(kernel(body, params=["u64", "u64"]), source, out, policy="eager")
     assert (out.ravel() == source).all()
 
@@ -376,8 +380,45 @@ def test_tensor_copies_clip_and_fill(policy):
 
 
 def test_a_missing_wait_for_a_store_shows():
-    assert not tma_copy("lazy", "")[0].any()
+    with pytest.raises(ProtocolError, match="exited before its bulk copies had read"):
+        tma_copy("lazy", "")
     assert tma_copy("eager", "")[0].any()
+
+
+@pytest.mark.parametrize("policy", ["eager", "lazy", "random"])
+def test_a_wait_counts_groups_that_finished_out_of_order(policy):
+    """wait_group.read 1 waits for the first of two groups, though the second may be done."""
+    body = """
+    mov.u32 %r1, %tid.x;
+    setp.eq.u32 %p1, %r1, 0;
+    mov.b32 %r2, smem;  mad.lo.u32 %r3, %r1, 4, %r2;  add.u32 %r4, %r2, 128;
+    st.shared.b32 [%r3], 1;
+    st.shared.b32 [%r3+128], 2;
+    mov.b64 %d1, p0;  cvta.param.u64 %d1, %d1;
+    @%p1 cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%d1, {0, 0}], [%r2];
+    cp.async.bulk.commit_group;
+    @%p1 cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%d1, {0, 1}], [%r4];
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group.read 1;
+    st.shared.b32 [%r3], 9;
+    cp.async.bulk.wait_group 0;
+    """
+    for seed in range(50 if policy == "random" else 1):
+        out = np.zeros((2, 32), np.uint32)
+        rows = TensorMap(out.ctypes.data, 4, (32, 2), (128,), (32, 1), Swizzle.NONE)
+        run(kernel(body, params=["map"]), rows, arrays=(out,), policy=policy, seed=seed)
+        assert (out[0] == 1).all() and (out[1] == 2).all(), seed
+
+
+def test_integers_are_decimal_octal_or_hexadecimal():
+    out = np.zeros(32, np.uint32)
+    body = """
+    ld.param.u64 %d1, [p0];
+    mov.u32 %r1, 010;  add.u32 %r1, %r1, 0x10;  add.u32 %r1, %r1, 100;  add.u32 %r1, %r1, 0;
+    st.global.b32 [%d1], %r1;
+    """
+    run(kernel(body, params=["u64"]), out)
+    assert out[0] == 8 + 16 + 100
 
 
 def test_moves_hoisted_above_the_wait_for_tensor_memory():

@@ -111,6 +111,17 @@ def test_views_are_used_in_place_or_copied_as_planned(device, view):
     assert_accurate(tlx_clc_plugin.matmul(a, b, config=SMALL), a, b)
 
 
+@pytest.mark.parametrize("name", ["a", "b", "bias", "out"])
+def test_negative_views_keep_their_sign(device, name):
+    given = {"a": randn(40, 32), "b": randn(32, 48, seed=1), "bias": randn(48, seed=2)}
+    given["out"] = torch.zeros(40, 48).half()
+    given[name] = torch._neg_view(given[name])
+    a, b, bias, out = given.values()
+    assert tlx_clc_plugin.plan(a, b, bias=bias, out=out).copies == (name,)
+    c = tlx_clc_plugin.matmul(a, b, bias=bias, out=out, config=SMALL)
+    assert_accurate(*(x.resolve_neg() for x in (c, a, b, bias)))
+
+
 def test_strided_bias_is_copied(device):
     a, b, bias = randn(130, 40), randn(40, 72, seed=1), randn(144, seed=2)[::2]
     assert tlx_clc_plugin.plan(a, b, bias=bias).copies == ("bias",)
@@ -195,6 +206,16 @@ BAD = {
         r"out must have shape \(8, 8\), got \(8, 16\)",
     ),
     "out dtype": (dict(out=torch.empty(8, 8)), TypeError, "out must have the dtype of a"),
+    "out sliding": (
+        dict(out=randn(100).as_strided((8, 8), (4, 1))),
+        ValueError,
+        "between elements",
+    ),
+    "tiles": (
+        dict(a=randn(1, 1).expand(2**31 - 600, 16), b=randn(1, 1).expand(16, 2**31 - 600)),
+        ValueError,
+        "at most 2147483647 tiles",
+    ),
     "out broadcast": (dict(out=randn(8).expand(8, 8)), ValueError, "between elements.*strides"),
 }
 

@@ -8,6 +8,7 @@ from tlx_clc_plugin.operands import (
     inspect_input,
     inspect_output,
     overlaps,
+    overlaps_itself,
     padded_like,
     tma_readable,
 )
@@ -36,6 +37,7 @@ COPIED = {
     "broadcast row": (lambda: aligned(16).expand(6, 16), "rows overlap"),
     "broadcast column": (lambda: aligned(6, 1).expand(6, 16), "columns overlap"),
     "broadcast element": (lambda: aligned(1, 1).expand(6, 16), "not contiguous"),
+    "negative view": (lambda: torch._neg_view(aligned(6, 16)), "opposite sign"),
     "sliding window": (lambda: aligned(64).as_strided((6, 16), (8, 1)), "rows overlap"),
 }
 
@@ -105,6 +107,8 @@ def test_overlap_of_column_ranges_is_exact():
     assert not overlaps(base.t()[:16], base.t()[16:])
     assert overlaps(base[:, 24:], base[1:, :32])
     assert not overlaps(base[:0], base)
+    assert not overlaps(base[:, 16:24].t(), base[:, 24:])
+    assert overlaps(base[:, 16:25].t(), base[:, 24:])
     # A row of another pitch: its addresses meet, which is all that can be said cheaply.
     assert overlaps(base[:, :8], base.view(16, 16)[:, 8:])
 
@@ -129,3 +133,18 @@ def test_overlap_never_misses_a_shared_element(seed):
         touched.append(buffer.bool().clone())
     if (touched[0] & touched[1]).any():
         assert overlaps(*views)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_overlap_with_itself_is_exact(seed):
+    rng = torch.Generator().manual_seed(seed)
+    rows, columns, *strides = (int(torch.randint(6, (), generator=rng)) for _ in range(4))
+    x = torch.zeros(200).as_strided((rows, columns), strides)
+    addresses = {i * strides[0] + j * strides[1] for i in range(rows) for j in range(columns)}
+    # Interleaved lattices (strides 2 and 3, say) may be told to overlap where they do not.
+    if len(addresses) < rows * columns:
+        assert overlaps_itself(x)
+    elif rows * columns and max(strides) >= (min(rows, columns) - 1) * min(strides) + 1:
+        wide = strides[0] >= strides[1] * max(columns - 1, 0) + 1
+        tall = strides[1] >= strides[0] * max(rows - 1, 0) + 1
+        assert overlaps_itself(x) == (not (wide or tall or min(rows, columns) == 1))

@@ -13,6 +13,8 @@ MAX_SMEM_BYTES = 227 * 1024
 MAX_TMEM_COLUMNS = 512
 # The kernels take 16-bit operands; C leaves shared memory in the same type.
 ELEMENT_BYTES = 2
+# More tile rows than any L2 holds; larger ones are mistakes.
+MAX_GROUP_SIZE_M = 1024
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,10 @@ def violations(config: GemmConfig, schedule: str, *, bias: bool) -> tuple[str, .
         c.block_size_k in (16, 32, 64, 128, 256),
         "block_size_k must be 16, 32, 64, 128 or 256 (a tcgen05.mma has K = 16), "
         f"got {c.block_size_k}",
+    )
+    rule(
+        c.group_size_m <= MAX_GROUP_SIZE_M,
+        f"group_size_m must be at most {MAX_GROUP_SIZE_M}, got {c.group_size_m}",
     )
     rule(
         c.epilogue_subtile in (1, 2, 4, 8),

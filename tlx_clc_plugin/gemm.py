@@ -16,6 +16,7 @@ from .operands import (
     inspect_input,
     inspect_output,
     overlaps,
+    overlaps_itself,
     padded_like,
     tma_readable,
 )
@@ -26,6 +27,8 @@ _BLACKWELL_MAJOR = 10
 _B200_SMS = 148
 # TMA coordinates are 32-bit; the last tile's may lie a tile beyond the matrix.
 _MAX_EXTENT = 2**31 - 512
+# A grid's x extent; tile numbers are 32-bit as well.
+_MAX_TILES = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,12 @@ def plan(
     copies = [(operand.name, operand.copy_reason) for operand in operands if operand.copied]
     if bias is not None and N > 1 and bias.stride(0) != 1:
         copies.append(("bias", f"bias: its stride is {bias.stride(0)}, not 1"))
+    elif bias is not None and bias.is_neg():
+        copies.append(("bias", "bias: its values lie in memory with the opposite sign"))
 
     tiles = -(-M // config.block_size_m) * -(-N // config.block_size_n)
+    if tiles > _MAX_TILES:
+        raise ValueError(f"M x N must be at most {_MAX_TILES} tiles, got {M} x {N}: {tiles} tiles")
     if K == 0 or tiles == 0:
         tiles, copies = 0, []
     ctas = tiles if schedule == "clc" else min(tiles, num_sms)
@@ -158,7 +165,7 @@ def matmul(
         # An empty sum: what torch.matmul gives.
         return out.zero_() if bias is None else out.copy_(bias.detach().expand_as(out))
     a, b = tma_readable(launch.a, a.detach()), tma_readable(launch.b, b.detach())
-    bias = None if bias is None else bias.detach().contiguous()
+    bias = None if bias is None else bias.detach().resolve_neg().contiguous()
     target = padded_like(out, row_major=True) if launch.out.copied else out
     _launch(launch, a, b, target, bias)
     return out.copy_(target) if launch.out.copied else out
@@ -230,11 +237,11 @@ def _check_operands(
 def _check_out(out: torch.Tensor, shape: tuple[int, int], inputs: dict[str, torch.Tensor]) -> None:
     if out.shape != shape:
         raise ValueError(f"out must have shape {shape}, got {tuple(out.shape)}")
-    if any(n > 1 and s == 0 for n, s in zip(out.shape, out.stride(), strict=True)):
+    if overlaps_itself(out):
         raise ValueError(f"out must not share memory between elements, got strides {out.stride()}")
     for name, x in inputs.items():
         if overlaps(out, x.unsqueeze(0) if x.dim() == 1 else x):
-            raise ValueError(f"out must not overlap {name}")
+            raise ValueError(f"out must not overlap {name} (or not so that it can't be ruled out)")
 
 
 @functools.cache

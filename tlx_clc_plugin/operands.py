@@ -92,15 +92,27 @@ def overlaps(x: torch.Tensor, y: torch.Tensor) -> bool:
     (x_begin, x_end), (y_begin, y_end) = _address_range(x), _address_range(y)
     if x_end <= y_begin or y_end <= x_begin:
         return False
-    for row_major in (True, False):
-        x_lines, y_lines = (x, y) if row_major else (x.t(), y.t())
-        pitch = x_lines.stride(0)
-        adjacent = x_lines.stride(1) == y_lines.stride(1) == 1
-        fits = max(x_lines.shape[1], y_lines.shape[1]) <= pitch
-        if adjacent and fits and y_lines.stride(0) == pitch:
+    # Rows or columns, whichever are contiguous.
+    x, y = (z if z.stride(1) == 1 else z.t() for z in (x, y))
+    pitch = x.stride(0)
+    if x.stride(1) == y.stride(1) == 1 and y.stride(0) == pitch:
+        if max(x.shape[1], y.shape[1]) <= pitch:
             offset = (y_begin - x_begin) // x.element_size() % pitch
-            return offset < x_lines.shape[1] or offset + y_lines.shape[1] > pitch
+            return offset < x.shape[1] or offset + y.shape[1] > pitch
     return True
+
+
+def overlaps_itself(x: torch.Tensor) -> bool:
+    """Whether two elements of ``x`` may be one in memory: exact up to two dimensions."""
+    if x.numel() == 0:
+        return False
+    end = 0  # of what the dimensions so far span, from the finest
+    for stride, extent in sorted(zip(x.stride(), x.shape, strict=True)):
+        if extent > 1:
+            if stride <= end:
+                return True
+            end += (extent - 1) * stride
+    return False
 
 
 def _why_not_tma(name: str, tensor: torch.Tensor, row_major: bool) -> str | None:
@@ -109,6 +121,8 @@ def _why_not_tma(name: str, tensor: torch.Tensor, row_major: bool) -> str | None
     if not row_major:
         count, length, pitch, step = length, count, step, pitch
     size = tensor.element_size()
+    if tensor.is_neg():
+        return f"{name}: its values lie in memory with the opposite sign (a negative view)"
     if length > 1 and step != 1:
         return f"{name}: its {lines}s are not contiguous (strides {tensor.stride()})"
     if tensor.data_ptr() % TMA_ALIGNMENT:

@@ -37,6 +37,8 @@ def resolve(args: argparse.Namespace) -> Request:
 
     Raises ValueError, naming what is wrong, for arguments that don't fit together or the machine.
     """
+    if args.output is not None and args.output == args.output_json:
+        raise ValueError(f"--output and --output-json are both {args.output}")
     device = choose(args.device, sms=args.sms, policy=args.policy, seed=args.seed)
     metrics = args.metrics or list(device.default_metrics)
     return Request(
@@ -139,7 +141,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--sms", type=_positive, default=4, help="SMs of the emulated device (4)")
     add("--policy", choices=POLICIES, default="eager", help="its scheduling (eager)")
-    add("--seed", type=int, default=0, help="of the policy random, and of the inputs (0)")
+    add("--seed", type=_seed, default=0, help="of the policy random, and of the inputs (0)")
 
     add = parser.add_argument_group("output").add_argument
     add("--csv", action="store_true", help="print CSV instead of a table")
@@ -162,6 +164,12 @@ def _names(known: Iterable[str]) -> Callable[[str], list[str]]:
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer from 0 to 2**63 - 1")
     return int(text)
 
 

@@ -45,7 +45,7 @@ def run(argv: list[str], reason: str) -> int:
         for name, measurement in measured.items()
         if measurement.failure
     ]
-    _report(results, csv=args.csv, csv_file=args.output, json_file=args.output_json)
+    failures += _report(results, csv=args.csv, csv_file=args.output, json_file=args.output_json)
     for line in skipped + failures:
         print(f"tritonbench: {line}", file=sys.stderr)
     # What the device can't run is a failure where it was asked for.
@@ -65,14 +65,16 @@ def measure_all(request: Request) -> tuple[Results, bool]:
         try:
             for shape in request.shapes:
                 measured = {}
+                results.rows.append((shape, measured))
                 for backend in backends:
                     progress.set_postfix_str(f"{backend.name} {shape}")
                     measured[backend.name] = measure(request, backend, shape)
                     progress.update()
                 if request.baseline in measured:
                     _compare(measured, request.baseline)
-                results.rows.append((shape, measured))
         except KeyboardInterrupt:
+            for backend in backends:
+                measured.setdefault(backend.name, Measurement(error="interrupted"))
             return results, True
     return results, False
 
@@ -84,16 +86,16 @@ def measure(request: Request, backend: Backend, shape: Shape) -> Measurement:
 
     device = request.device
     # Made anew each time: no backend can spoil the inputs of the next.
-    inputs = make(
-        shape,
-        precision=request.precision,
-        layout=request.layout,
-        bias=request.bias,
-        device=device.torch_device,
-        seed=request.seed,
-    )
-    a, b, bias = (None if x is None else x.clone() for x in inputs)
     try:
+        inputs = make(
+            shape,
+            precision=request.precision,
+            layout=request.layout,
+            bias=request.bias,
+            device=device.torch_device,
+            seed=request.seed,
+        )
+        a, b, bias = (None if x is None else x.clone() for x in inputs)
         with device.active() as launches:
             function = backend.prepare(*inputs)
             with NewMemoryIsNan():
@@ -125,18 +127,22 @@ def _compare(measured: dict[str, Measurement], baseline: str) -> None:
             measurement.values["speedup"] = reference / latency
 
 
-def _report(results: Results, *, csv: bool, csv_file: Path | None, json_file: Path | None) -> None:
-    if csv_file is not None:
-        with csv_file.open("w", newline="") as file:
-            results.write_csv(file)
-    if json_file is not None:
-        with json_file.open("w") as file:
-            results.write_json(file)
+def _report(
+    results: Results, *, csv: bool, csv_file: Path | None, json_file: Path | None
+) -> Iterator[str]:
+    """Print the results, then write the files; yields what could not be written, in words."""
     if csv:
         results.write_csv(sys.stdout)
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         print(results.to_text(width))
+    for path, write in ((csv_file, results.write_csv), (json_file, results.write_json)):
+        if path is not None:
+            try:
+                with path.open("w", newline="") as file:
+                    write(file)
+            except OSError as error:
+                yield f"{path}: not written, {error.strerror}"
 
 
 def _listing(*, backends: bool, metrics: bool) -> Iterator[str]:

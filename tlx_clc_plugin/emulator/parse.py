@@ -372,7 +372,9 @@ class _Operands:
         if kind != "int":
             raise UnsupportedPtx(f"unexpected {text or 'end'!r} among the operands")
         self.next += 1
-        return int(text.rstrip("U"), 0 if "x" in text.lower() else 10)
+        text = text.rstrip("U")
+        octal = len(text) > 1 and text.startswith("0") and text.isdecimal()
+        return int(text, 8 if octal else 0)
 
     def _at(self, kind: str) -> bool:
         return self.tokens[self.next][0] == kind

@@ -21,8 +21,8 @@ def eager(warps: Sequence[Warp], effects: Sequence[Effect]) -> int:
 
 
 def lazy(warps: Sequence[Warp], effects: Sequence[Effect]) -> int:
-    """Asynchronous operations as late as possible: only when no warp can run."""
-    return 0
+    """Asynchronous operations as late as possible: when no warp can run, the newest first."""
+    return 0 if warps else len(effects) - 1
 
 
 def make_policy(name: str, seed: int) -> Policy:

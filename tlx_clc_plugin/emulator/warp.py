@@ -74,10 +74,16 @@ class CopyGroups:
         self.committed.append(group)
         return group
 
+    def unread(self) -> bool:
+        """Whether a copy has yet to read its source."""
+        return any(group.reads for group in (self.open, *self.committed))
+
     def all_but(self, newest: int, *, read_only: bool = False) -> Wait | None:
         """Wait until only the ``newest`` groups may be unfinished (or unread); None if so now."""
-        self.committed = [group for group in self.committed if group.writes]
-        older = self.committed[: len(self.committed) - newest] if newest else self.committed
+        # Groups finish in any order; only those before the first unfinished one are history.
+        while self.committed and not self.committed[0].writes:
+            self.committed.pop(0)
+        older = self.committed[: max(0, len(self.committed) - newest)]
 
         def ready() -> bool:
             return not any(group.reads if read_only else group.writes for group in older)
@@ -189,8 +195,14 @@ class Cta:
     def exit_warp(self) -> None:
         """One warp has exited."""
         self.live -= 1
-        if not self.live and self.cancels_in_flight:
+        if self.live:
+            return
+        if self.cancels_in_flight:
             raise ProtocolError(f"CTA {self.ctaid} exited with a try_cancel in flight")
+        if any(warp.bulk_copies.unread() for warp in self.warps):
+            raise ProtocolError(
+                f"CTA {self.ctaid} exited before its bulk copies had read its shared memory"
+            )
 
     def named_barrier(self, number: int) -> NamedBarrier:
         if not 0 <= number < 16:

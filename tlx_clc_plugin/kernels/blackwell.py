@@ -31,9 +31,10 @@ def _tile_offsets(
     column by column, so that tiles in flight together share operands in L2."""
     num_pid_m = tl.cdiv(M, BLOCK_SIZE_M)
     num_pid_n = tl.cdiv(N, BLOCK_SIZE_N)
-    num_pid_in_group = GROUP_SIZE_M * num_pid_n
-    first_pid_m = (tile_id // num_pid_in_group) * GROUP_SIZE_M
-    group_size_m = min(num_pid_m - first_pid_m, GROUP_SIZE_M)
+    full_group_m = min(num_pid_m, GROUP_SIZE_M)  # no more than tiles there are: no overflow
+    num_pid_in_group = full_group_m * num_pid_n
+    first_pid_m = (tile_id // num_pid_in_group) * full_group_m
+    group_size_m = min(num_pid_m - first_pid_m, full_group_m)
     pid_in_group = tile_id % num_pid_in_group
     pid_m = first_pid_m + pid_in_group % group_size_m
     pid_n = pid_in_group // group_size_m
