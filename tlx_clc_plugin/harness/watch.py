@@ -59,10 +59,10 @@ def _outcome(operator: Any, metrics: Any, asked: list[str], timed: bool) -> dict
     expected = [name for name in TIMINGS if name in asked and timed]
     if operator._cur_backend_name in baselines(operator.name):
         expected = [name for name in expected if name != "speedup"]
-    return {
-        "inaccurate": _inaccuracy(operator, metrics),
-        "missing": [name for name in expected if getattr(metrics, name) is None],
-    }
+    missing = [name for name in expected if getattr(metrics, name) is None]
+    if asked and all(metrics.extra_metrics.get(name, "harness's") is None for name in asked):
+        missing += asked  # all of them ours, and none applies: nothing was judged
+    return {"inaccurate": _inaccuracy(operator, metrics), "missing": missing}
 
 
 def _inaccuracy(operator: Any, metrics: Any) -> str:
