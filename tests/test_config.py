@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tlx_clc_plugin.config import SCHEDULES, GemmConfig, check_config, violations
+from tlx_clc_plugin.config import ARCH_SCHEDULES, GemmConfig, check_config, violations
 from tlx_clc_plugin.heuristics import modelled_cycles, select_config
 from tlx_clc_plugin.kernels import compile_kernel
 
@@ -23,7 +23,7 @@ def random_valid_configs(count: int, seed: int) -> list[tuple[GemmConfig, str, b
             num_clc_stages=rng.randint(1, 4),
             epilogue_subtile=rng.choice((1, 2, 4, 8)),
         )
-        schedule, bias = rng.choice(SCHEDULES), rng.random() < 0.5
+        schedule, bias = rng.choice(ARCH_SCHEDULES["blackwell"]), rng.random() < 0.5
         if not violations(config, schedule, bias=bias):
             found.append((config, schedule, bias))
     return found
@@ -83,7 +83,9 @@ def test_all_violated_rules_are_listed():
 
 
 def test_schedule_and_type_are_checked():
-    with pytest.raises(ValueError, match="schedule must be one of persistent, clc, got 'stream'"):
+    with pytest.raises(
+        ValueError, match="schedule must be one of persistent, clc, dynamic, got 'stream'"
+    ):
         violations(GemmConfig(), "stream", bias=False)
     with pytest.raises(TypeError, match="config must be a GemmConfig, got dict"):
         check_config({}, "clc", bias=False)
@@ -93,7 +95,14 @@ extents = st.one_of(st.integers(1, 300), st.integers(1, 2**31 - 512))
 
 
 @settings(max_examples=500, deadline=None)
-@given(extents, extents, extents, st.integers(1, 200), st.sampled_from(SCHEDULES), st.booleans())
+@given(
+    extents,
+    extents,
+    extents,
+    st.integers(1, 200),
+    st.sampled_from(ARCH_SCHEDULES["blackwell"]),
+    st.booleans(),
+)
 def test_heuristic_is_always_valid_and_cheapest(M, N, K, num_sms, schedule, bias):
     config = select_config(M, N, K, num_sms, schedule=schedule, bias=bias)
     assert violations(config, schedule, bias=bias) == ()

@@ -8,6 +8,7 @@ import torch
 import tlx_clc_plugin
 from tlx_clc_plugin import GemmConfig, gemm
 from tlx_clc_plugin.accuracy import check
+from tlx_clc_plugin.config import ARCH_SCHEDULES
 from tlx_clc_plugin.emulator import EmulatedDevice
 
 SMALL = GemmConfig(
@@ -35,7 +36,7 @@ def device():
         yield device
 
 
-@pytest.mark.parametrize("schedule", tlx_clc_plugin.SCHEDULES)
+@pytest.mark.parametrize("schedule", ARCH_SCHEDULES["blackwell"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(("a_row", "b_row"), list(itertools.product([True, False], repeat=2)))
 @pytest.mark.parametrize("with_bias", [False, True])
@@ -54,7 +55,7 @@ def test_layouts_dtypes_and_bias(device, schedule, dtype, a_row, b_row, with_bia
     assert device.launches[-1].grid == launch.grid
 
 
-@pytest.mark.parametrize("schedule", tlx_clc_plugin.SCHEDULES)
+@pytest.mark.parametrize("schedule", ARCH_SCHEDULES["blackwell"])
 @pytest.mark.parametrize(
     "config",
     [
@@ -74,7 +75,7 @@ def test_every_subtile_ring_depth_and_block(device, schedule, config):
     assert_accurate(c, a, b, bias)
 
 
-@pytest.mark.parametrize("schedule", tlx_clc_plugin.SCHEDULES)
+@pytest.mark.parametrize("schedule", ARCH_SCHEDULES["blackwell"])
 @pytest.mark.parametrize(
     "shape",
     [(1, 1, 1), (1, 8, 16), (129, 257, 8), (127, 65, 33), (5, 300, 1), (200, 1, 70), (64, 64, 130)],
@@ -176,7 +177,7 @@ def test_plan_describes_the_launch():
     assert clc.grid == (27, 1, 1) and persistent.grid == (4, 1, 1)
     assert tlx_clc_plugin.plan(a, b, num_sms=4).config != SMALL
     unplanned = tlx_clc_plugin.plan(a, b)
-    assert unplanned.num_sms == 148 and "num_sms: 148 (B200)" in unplanned.reasons[0]
+    assert unplanned.num_sms == 148 and "planned for a B200 (148 SMs)" in unplanned.reasons[0]
     text = str(tlx_clc_plugin.plan(a[:, 1:], b[1:], num_sms=4))
     assert "copies: a" in text and "not on a 16-byte boundary" in text and "300x520x255" in text
 
@@ -193,7 +194,7 @@ BAD = {
     "bias length": (dict(bias=randn(7)), ValueError, "bias must have length N = 8, got 7"),
     "bias rank": (dict(bias=randn(1, 8)), ValueError, r"bias must be 1-D, got shape \(1, 8\)"),
     "bias dtype": (dict(bias=torch.randn(8)), TypeError, "bias must have the dtype of a"),
-    "schedule": (dict(schedule="warp"), ValueError, "persistent, clc, got 'warp'"),
+    "schedule": (dict(schedule="warp"), ValueError, "persistent, clc, dynamic, got 'warp'"),
     "config": (dict(config=GemmConfig(num_tmem_buffers=9)), ValueError, "9 \\* 256 = 2304"),
     "config type": (
         dict(config={"block_size_m": 128}),
@@ -248,11 +249,16 @@ def test_cpu_tensors_need_an_emulated_device():
         tlx_clc_plugin.matmul(randn(8, 16), randn(16, 8))
 
 
-@pytest.mark.parametrize(("name", "sm"), [("NVIDIA H200", (9, 0)), ("NVIDIA RTX 5090", (12, 0))])
-def test_gpu_without_tcgen05_is_refused(monkeypatch, name, sm):
+@pytest.mark.parametrize(("name", "sm"), [("NVIDIA A100", (8, 0)), ("NVIDIA RTX 5090", (12, 0))])
+def test_gpu_of_another_kind_is_refused(monkeypatch, name, sm):
     monkeypatch.setattr(gemm, "_cuda_properties", lambda index: (name, *sm, 132))
-    with pytest.raises(RuntimeError, match=rf"'clc' needs .*Blackwell.* is {name} \(sm_{sm[0]}"):
-        gemm._check_device(torch.device("cuda", 0), "clc")
+    with pytest.raises(RuntimeError, match=rf"need a Hopper .*Blackwell.* is {name} \(sm_{sm[0]}"):
+        gemm._check_device(torch.device("cuda", 0))
+
+
+def test_a_schedule_of_another_architecture_is_refused(device):
+    with pytest.raises(ValueError, match="one of persistent, clc on Blackwell, got 'dynamic'"):
+        tlx_clc_plugin.matmul(randn(8, 16), randn(16, 8), schedule="dynamic")
 
 
 def test_gradients_are_not_tracked(device):

@@ -72,7 +72,7 @@ class ReversedScheduler:
     num_tiles: tl.tensor
 
     @builtin
-    def __init__(self, num_tiles, NUM_STAGES, _semantic=None):
+    def __init__(self, num_tiles, NUM_STAGES, counter_ptr, _semantic=None):
         self.num_tiles = num_tiles
 
     @builtin
@@ -89,6 +89,10 @@ class ReversedScheduler:
     def next(self, tile_id, stage, phase, _semantic=None):
         ctas = tl.num_programs(0, _semantic=_semantic)
         return self._valid(tile_id.__sub__(ctas, _semantic=_semantic), _semantic=_semantic)
+
+    @builtin
+    def finish(self, role, _semantic=None):
+        pass
 
     @builtin
     def _valid(self, tile_id, _semantic=None):
@@ -142,7 +146,8 @@ def test_a_third_scheduler_needs_no_change_of_the_pipeline():
         descriptor(inspect_input("", x), x, box) for x, box in zip((a, b, c), boxes, strict=True)
     ]
     with EmulatedDevice(sms=3) as device:
-        matmul_kernel_reversed[(3,)](*descriptors, 512, 512, 256, **CONFIG.meta(), **OPTIONS)
+        kernel = matmul_kernel_reversed
+        kernel[(3,)](*descriptors, 512, 512, 256, **CONFIG.meta(kernel), **OPTIONS)
     (report,) = device.launches
     assert stores(report) == every_subtile_once(512, 512, CONFIG)
     assert check(c, a, b).ok

@@ -13,7 +13,7 @@ __all__ = ["SCHEDULES", "GemmConfig", "GemmPlan", "matmul", "plan", "register"]
 # Names are resolved on first use: the command line must not pay for torch before it needs it.
 _HOMES = {
     "GemmConfig": "config",
-    "GemmPlan": "gemm",
+    "GemmPlan": "planning",
     "SCHEDULES": "config",
     "matmul": "gemm",
     "plan": "gemm",

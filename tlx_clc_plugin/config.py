@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-SCHEDULES = ("persistent", "clc")
+if TYPE_CHECKING:
+    from triton import JITFunction
 
-# A CTA's shared memory on sm_100: 227 KiB (CUDA C++ Programming Guide, compute capabilities).
+# Which tile schedulers there are for which architecture.
+ARCH_SCHEDULES = {
+    "blackwell": ("persistent", "clc"),
+    "hopper": ("persistent", "dynamic"),
+}
+SCHEDULES = ("persistent", "clc", "dynamic")
+# By major compute capability. sm_120 has neither wgmma nor tcgen05.
+ARCHES = {9: "hopper", 10: "blackwell"}
+
+# A CTA's shared memory on sm_90 and sm_100: 227 KiB (CUDA C++ Programming Guide, compute
+# capabilities).
 MAX_SMEM_BYTES = 227 * 1024
 # Tensor memory of an SM: 512 columns of 128 lanes x 32 bit (PTX ISA, tcgen05).
 MAX_TMEM_COLUMNS = 512
@@ -15,14 +27,19 @@ MAX_TMEM_COLUMNS = 512
 ELEMENT_BYTES = 2
 # More tile rows than any L2 holds; larger ones are mistakes.
 MAX_GROUP_SIZE_M = 1024
+# Hopper: groups of four warps that share a tile, and stages of the dynamic scheduler's ring.
+HOPPER_GROUPS = 2
+HOPPER_SCHEDULER_STAGES = 2
 
 
 @dataclass(frozen=True)
 class GemmConfig:
-    """Compile-time parameters of both Blackwell kernels, in elements, buffers or parts.
+    """Compile-time parameters of the kernels, in elements, buffers or parts.
 
-    ``num_clc_stages`` matters to the "clc" schedule alone. A config is plain data; whether a
-    kernel can be built from it is :func:`violations`' to say.
+    ``num_tmem_buffers`` and ``num_clc_stages`` (of the "clc" schedule) matter on Blackwell alone.
+    ``split_k``: parts along K of each tile of the last, not full round of tiles; Hopper, no
+    compile-time parameter. A config is plain data; whether a kernel can be built from it is
+    :func:`violations`' to say.
     """
 
     block_size_m: int = 128
@@ -33,10 +50,7 @@ class GemmConfig:
     num_tmem_buffers: int = 2
     num_clc_stages: int = 1
     epilogue_subtile: int = 4
-
-    def meta(self) -> dict[str, int]:
-        """The config as the kernels' keyword arguments (``BLOCK_SIZE_M=...``)."""
-        return {name.upper(): value for name, value in dataclasses.asdict(self).items()}
+    split_k: int = 1
 
     @property
     def subtile_n(self) -> int:
@@ -45,46 +59,68 @@ class GemmConfig:
 
     @property
     def num_store_buffers(self) -> int:
-        """Buffers between the epilogue's registers and its TMA stores."""
+        """Blackwell: buffers between the epilogue's registers and its TMA stores."""
         return min(self.epilogue_subtile, 2)
 
-    def tmem_columns(self) -> int:
-        """Columns of tensor memory that the kernel allocates: a power of two, at least 32."""
-        return max(32, _next_power_of_2(self.num_tmem_buffers * self.block_size_n))
+    def store_rows(self, arch: str) -> int:
+        """Rows of C that one TMA store of the epilogue writes."""
+        return self.block_size_m // HOPPER_GROUPS if arch == "hopper" else self.block_size_m
 
-    def smem_bytes(self, schedule: str, *, bias: bool) -> int:
+    def meta(self, kernel: JITFunction) -> dict[str, int]:
+        """What ``kernel`` takes of the config, as keyword arguments (``BLOCK_SIZE_M=...``)."""
+        values = {name.upper(): value for name, value in dataclasses.asdict(self).items()}
+        return {name: value for name, value in values.items() if name in kernel.arg_names}
+
+    def tmem_columns(self) -> int:
+        """Columns of tensor memory that a Blackwell kernel allocates: a power of two, from 32."""
+        return max(32, 1 << (self.num_tmem_buffers * self.block_size_n - 1).bit_length())
+
+    def smem_bytes(self, schedule: str, *, bias: bool, arch: str = "blackwell") -> int:
         """Dynamic shared memory of the compiled kernel in bytes, as its metadata reports it.
 
         The order and alignments are those of fbtriton's allocator, read from compiled kernels:
-        big buffers first, then what the tasks capture, then barriers by falling size.
+        operands and epilogue, bias scratch, what the tasks capture, barriers by falling size, a
+        byte for each extra warp, then 4 bytes that are not alive as long as the rest.
         """
-        num_bytes = (
-            self.num_smem_buffers * (self.block_size_m + self.block_size_n) * self.block_size_k
-            + self.num_store_buffers * self.block_size_m * self.subtile_n
-        ) * ELEMENT_BYTES
-        # A bias of this many columns changes registers between warps, through shared memory;
-        # the tensor memory address, alive before that, shares the place.
+        blocks = self.num_smem_buffers * (self.block_size_m + self.block_size_n) * self.block_size_k
+        stores = self.block_size_m * (self.num_store_buffers if arch == "blackwell" else 1)
+        num_bytes = (blocks + stores * self.subtile_n) * ELEMENT_BYTES
+        # A bias of this many columns changes registers between warps, through shared memory.
         scratch = self.subtile_n * ELEMENT_BYTES if bias and self.subtile_n >= 128 else 0
-        num_bytes = _align(num_bytes + scratch, 128)
-        rings = [8 * self.num_smem_buffers] * 2 + [8 * self.num_tmem_buffers] * 2
-        if schedule == "clc":
-            num_bytes += 160  # captured values
-            rings += [16 * self.num_clc_stages] + [8 * self.num_clc_stages] * 2
+        if arch == "blackwell":
+            num_bytes = _align(num_bytes + scratch, 128)
+            rings = [8 * self.num_smem_buffers] * 2 + [8 * self.num_tmem_buffers] * 2
+            if schedule == "clc":
+                rings += [16 * self.num_clc_stages] + [8 * self.num_clc_stages] * 2
+            num_bytes += 160 if schedule == "clc" else 128  # captured values
+            tail = not scratch  # the tensor memory address shares the scratch
+            extra_warps = 4
         else:
-            num_bytes += 128
+            num_bytes = _align(num_bytes + scratch * HOPPER_GROUPS, 128)
+            rings = [8 * self.num_smem_buffers] * 2
+            split = self.split_k > 1
+            if schedule == "dynamic":
+                rings += [8 * HOPPER_SCHEDULER_STAGES] * 2 + [4 * HOPPER_SCHEDULER_STAGES]
+                num_bytes += 160 + 32 * split
+            else:
+                num_bytes += 112 + 16 * bias + 32 * split
+            tail = schedule == "dynamic"  # the counter's value, on its way between warps
+            extra_warps = 8
         smallest = min(rings)
         num_bytes += sum(_align(size, 16) for size in rings) - _align(smallest, 16) + smallest
-        num_bytes += 4  # which task each extra warp runs, one byte a warp
-        return num_bytes if scratch else _align(num_bytes, 128) + 4
+        num_bytes += extra_warps
+        return _align(num_bytes, 128) + 4 if tail else num_bytes
 
 
-def violations(config: GemmConfig, schedule: str, *, bias: bool) -> tuple[str, ...]:
-    """Every rule that ``config`` breaks, in words; an empty tuple for a config that is valid.
+def violations(
+    config: GemmConfig, schedule: str, *, bias: bool, arch: str = "blackwell"
+) -> tuple[str, ...]:
+    """Every rule that ``config`` breaks on ``arch``, in words; an empty tuple if it is valid.
 
     The compiler answers some of these with an abort of the process, so nothing is compiled
-    before this has been asked. Raises ValueError for an unknown ``schedule``.
+    before this has been asked. Raises ValueError for a ``schedule`` that ``arch`` has not.
     """
-    check_schedule(schedule)
+    check_schedule(schedule, arch)
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if type(value) is not int or value < 1:
@@ -97,17 +133,13 @@ def violations(config: GemmConfig, schedule: str, *, bias: bool) -> tuple[str, .
             broken.append(words)
 
     rule(
-        c.block_size_m == 128,
-        f"block_size_m must be 128, the rows of a one-CTA tcgen05.mma, got {c.block_size_m}",
-    )
-    rule(
         c.block_size_n in (32, 64, 128, 256),
-        "block_size_n must be 32, 64, 128 or 256 (a tcgen05.mma has at most 256 columns), "
+        "block_size_n must be 32, 64, 128 or 256 (the tensor core takes at most 256 columns), "
         f"got {c.block_size_n}",
     )
     rule(
         c.block_size_k in (16, 32, 64, 128, 256),
-        "block_size_k must be 16, 32, 64, 128 or 256 (a tcgen05.mma has K = 16), "
+        "block_size_k must be 16, 32, 64, 128 or 256 (the tensor core takes K = 16), "
         f"got {c.block_size_k}",
     )
     rule(
@@ -117,6 +149,24 @@ def violations(config: GemmConfig, schedule: str, *, bias: bool) -> tuple[str, .
     rule(
         c.epilogue_subtile in (1, 2, 4, 8),
         f"epilogue_subtile must be 1, 2, 4 or 8, got {c.epilogue_subtile}",
+    )
+    if arch == "blackwell":
+        _blackwell_rules(c, rule)
+    else:
+        _hopper_rules(c, rule)
+    smem = c.smem_bytes(schedule, bias=bias, arch=arch)
+    rule(
+        smem <= MAX_SMEM_BYTES,
+        f"shared memory has {MAX_SMEM_BYTES} bytes, {c.num_smem_buffers} smem buffers and the "
+        f"epilogue's need {smem}",
+    )
+    return tuple(broken)
+
+
+def _blackwell_rules(c: GemmConfig, rule) -> None:
+    rule(
+        c.block_size_m == 128,
+        f"block_size_m must be 128, the rows of a one-CTA tcgen05.mma, got {c.block_size_m}",
     )
     rule(
         8 <= c.subtile_n <= 128,
@@ -129,32 +179,53 @@ def violations(config: GemmConfig, schedule: str, *, bias: bool) -> tuple[str, .
         f"tensor memory has {MAX_TMEM_COLUMNS} columns, num_tmem_buffers * block_size_n = "
         f"{c.num_tmem_buffers} * {c.block_size_n} = {columns}",
     )
-    smem = c.smem_bytes(schedule, bias=bias)
+    rule(c.split_k == 1, f"split_k must be 1 on Blackwell, got {c.split_k}")
+
+
+def _hopper_rules(c: GemmConfig, rule) -> None:
     rule(
-        smem <= MAX_SMEM_BYTES,
-        f"shared memory has {MAX_SMEM_BYTES} bytes, {c.num_smem_buffers} smem buffers and the "
-        f"epilogue's need {smem}",
+        c.block_size_m in (128, 256),
+        f"block_size_m must be 128 or 256, 64 or 128 rows a warp group, got {c.block_size_m}",
     )
-    return tuple(broken)
+    rule(
+        c.block_size_m * c.block_size_n <= 128 * 256,
+        "block_size_m * block_size_n must be at most 128 * 256 (128 fp32 registers a thread), "
+        f"got {c.block_size_m} * {c.block_size_n}",
+    )
+    rule(
+        c.subtile_n >= 16,
+        "block_size_n / epilogue_subtile must be at least 16, "
+        f"got {c.block_size_n} / {c.epilogue_subtile}",
+    )
 
 
-def check_schedule(schedule: str) -> None:
-    """Raise ValueError unless ``schedule`` is one of :data:`SCHEDULES`."""
+def check_schedule(schedule: str, arch: str | None = None) -> None:
+    """Raise ValueError unless ``schedule`` is one of :data:`SCHEDULES`, and one of ``arch``'s."""
     if schedule not in SCHEDULES:
         raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}, got {schedule!r}")
+    if arch is not None and schedule not in ARCH_SCHEDULES[arch]:
+        raise ValueError(
+            f"schedule must be one of {', '.join(ARCH_SCHEDULES[arch])} on {arch.title()}, "
+            f"got {schedule!r}"
+        )
 
 
-def check_config(config: GemmConfig, schedule: str, *, bias: bool) -> None:
+def cannot_run(schedule: str, capability: tuple[int, int], device: str) -> str:
+    """Why ``device``, of compute capability (major, minor), can't run ``schedule``; or ""."""
+    major, minor = capability
+    if schedule in ARCH_SCHEDULES.get(ARCHES.get(major), ()):
+        return ""
+    fit = (f"sm_{m}0" for m, arch in ARCHES.items() if schedule in ARCH_SCHEDULES[arch])
+    return f"needs {' or '.join(fit)}, and {device} is sm_{major}{minor}"
+
+
+def check_config(config: GemmConfig, schedule: str, *, bias: bool, arch: str = "blackwell") -> None:
     """Raise TypeError for what is no GemmConfig, ValueError naming every rule it breaks."""
     if not isinstance(config, GemmConfig):
         raise TypeError(f"config must be a GemmConfig, got {type(config).__name__}")
-    if broken := violations(config, schedule, bias=bias):
+    if broken := violations(config, schedule, bias=bias, arch=arch):
         raise ValueError(f"invalid config {config}: " + "; ".join(broken))
 
 
 def _align(num_bytes: int, alignment: int) -> int:
     return -(-num_bytes // alignment) * alignment
-
-
-def _next_power_of_2(n: int) -> int:
-    return 1 << (n - 1).bit_length()

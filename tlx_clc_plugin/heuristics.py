@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import json
+import math
+from pathlib import Path
+
 from .config import MAX_SMEM_BYTES, GemmConfig
+from .planning import count_tiles
 
 _BLOCK_SIZE_M = 128
 _BLOCK_SIZE_K = 64
@@ -11,11 +18,17 @@ _MAX_SMEM_BUFFERS = 8
 _FILL_CYCLES = 2000
 
 
-def select_config(M: int, N: int, K: int, num_sms: int, *, schedule: str, bias: bool) -> GemmConfig:
-    """The config with the fewest modelled cycles for an M x N x K product on ``num_sms`` SMs.
+def select_config(
+    M: int, N: int, K: int, num_sms: int, *, schedule: str, bias: bool, arch: str = "blackwell"
+) -> GemmConfig:
+    """The config that the model of ``arch`` finds fastest for M x N x K on ``num_sms`` SMs.
 
-    Always valid for ``schedule`` and ``bias``. Nothing is measured: see :func:`modelled_cycles`.
+    Always valid for ``schedule`` and ``bias``. The Blackwell model is of cycles, and unmeasured
+    (:func:`modelled_cycles`); the Hopper model is of microseconds, fitted to an H200
+    (:func:`modelled_microseconds`).
     """
+    if arch == "hopper":
+        return _hopper_config(M, N, K, num_sms)
     block_size_n = min(
         (256, 128, 64, 32), key=lambda block_n: modelled_cycles(M, N, K, num_sms, block_n)
     )
@@ -49,3 +62,52 @@ def modelled_cycles(M: int, N: int, K: int, num_sms: int, block_size_n: int) -> 
     operands = 2 * (_BLOCK_SIZE_M + block_size_n) * 16 * 2 / 128
     steps = -(-K // _BLOCK_SIZE_K) * (_BLOCK_SIZE_K // 16)
     return rounds * steps * max(multiply, operands) + block_size_n * 4 + _FILL_CYCLES
+
+
+# Tiles that the Hopper heuristic chooses among; hopper_model.json has their times in this order.
+HOPPER_CONFIGS = (
+    GemmConfig(128, 256, num_smem_buffers=4, epilogue_subtile=4),
+    GemmConfig(256, 128, num_smem_buffers=4, epilogue_subtile=2),
+    GemmConfig(128, 128, num_smem_buffers=5, epilogue_subtile=2),
+    GemmConfig(128, 64, num_smem_buffers=8, epilogue_subtile=1),
+    GemmConfig(128, 32, num_smem_buffers=8, epilogue_subtile=1),
+)
+_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+@functools.cache
+def hopper_model() -> dict:
+    """Constants of :func:`modelled_microseconds`, as ci/hopper-model fitted them on an H200."""
+    return json.loads(Path(__file__).with_name("hopper_model.json").read_text())
+
+
+def _hopper_config(M: int, N: int, K: int, num_sms: int) -> GemmConfig:
+    candidates = [
+        (index, dataclasses.replace(config, split_k=split_k))
+        for index, config in enumerate(HOPPER_CONFIGS)
+        for split_k in _SPLITS
+    ]
+    return min(candidates, key=lambda c: modelled_microseconds(M, N, K, num_sms, *c))[1]
+
+
+def modelled_microseconds(
+    M: int, N: int, K: int, num_sms: int, index: int, config: GemmConfig
+) -> float:
+    """Modelled GPU time of tile ``index`` of :data:`HOPPER_CONFIGS` with ``config``'s split_k.
+
+    Rounds of tiles, each with an edge and its K blocks; then the last round, perhaps in parts,
+    whose partial sums are written, read and added up. Infinite for a split_k that makes no sense.
+    """
+    model = hopper_model()
+    tile = model["tiles"][index]
+    tiles, k_tiles = count_tiles(M, N, config), -(-K // config.block_size_k)
+    whole_us = tile["edge_us"] + k_tiles * tile["block_us"]
+    if config.split_k == 1:
+        return tile["launch_us"] + -(-tiles // num_sms) * whole_us
+    rest = tiles % num_sms
+    if rest == 0 or rest * config.split_k > num_sms or k_tiles < 2 * config.split_k:
+        return math.inf
+    part_us = tile["edge_us"] + -(-k_tiles // config.split_k) * tile["block_us"]
+    moved = 8 * rest * config.split_k * config.block_size_m * config.block_size_n
+    reduce_us = model["reduce_us"] + moved / model["reduce_bytes_per_us"]
+    return tile["launch_us"] + tiles // num_sms * whole_us + part_us + reduce_us

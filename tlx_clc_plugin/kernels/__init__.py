@@ -12,13 +12,16 @@ from .blackwell import (
     matmul_kernel_tma_ws_blackwell_clc,
     matmul_kernel_tma_ws_blackwell_persistent,
 )
+from .hopper import matmul_kernel_tma_ws_hopper_dynamic, matmul_kernel_tma_ws_hopper_persistent
 
 KERNELS = {
-    "persistent": matmul_kernel_tma_ws_blackwell_persistent,
-    "clc": matmul_kernel_tma_ws_blackwell_clc,
+    ("blackwell", "persistent"): matmul_kernel_tma_ws_blackwell_persistent,
+    ("blackwell", "clc"): matmul_kernel_tma_ws_blackwell_clc,
+    ("hopper", "persistent"): matmul_kernel_tma_ws_hopper_persistent,
+    ("hopper", "dynamic"): matmul_kernel_tma_ws_hopper_dynamic,
 }
-TARGET = GPUTarget("cuda", 100, 32)
-# Four warps run the epilogue task; the rings are written out, nothing is left to pipeline.
+TARGETS = {"blackwell": GPUTarget("cuda", 100, 32), "hopper": GPUTarget("cuda", 90, 32)}
+# Four warps run the default task; the rings are written out, nothing is left to pipeline.
 OPTIONS = {"num_warps": 4, "num_stages": 1}
 
 
@@ -30,37 +33,46 @@ def compile_kernel(
     a_row_major: bool = True,
     b_row_major: bool = True,
     bias: bool = False,
+    arch: str = "blackwell",
 ) -> CompiledKernel:
-    """Compile a schedule's kernel for sm_100a; no GPU is needed.
+    """Compile a schedule's kernel for ``arch``, sm_100a or sm_90a; no GPU is needed.
 
     ``.asm`` of the result holds ttgir, ptx, cubin and sass, ``.metadata`` the shared memory in
     bytes (``shared``) and tensor memory in columns (``tmem_size``). Raises as
     :func:`~tlx_clc_plugin.config.check_config`.
     """
-    check_config(config, schedule, bias=bias)
-    kernel, c = KERNELS[schedule], config
+    check_config(config, schedule, bias=bias, arch=arch)
+    kernel, c = KERNELS[arch, schedule], config
     element = {torch.float16: "fp16", torch.bfloat16: "bf16"}[dtype]
     a_box, b_box = [c.block_size_m, c.block_size_k], [c.block_size_k, c.block_size_n]
     boxes = {
-        "a_desc": a_box if a_row_major else a_box[::-1],
-        "b_desc": b_box if b_row_major else b_box[::-1],
-        "c_desc": [c.block_size_m, c.subtile_n],
+        "a_desc": (element, a_box if a_row_major else a_box[::-1]),
+        "b_desc": (element, b_box if b_row_major else b_box[::-1]),
+        "c_desc": (element, [c.store_rows(arch), c.subtile_n]),
     }
-    constants = {**c.meta(), "A_ROW_MAJOR": a_row_major, "B_ROW_MAJOR": b_row_major}
-    if not bias:
-        constants["bias_ptr"] = None
+    if c.split_k > 1:
+        boxes["workspace_desc"] = "fp32", [c.store_rows(arch), c.subtile_n // 2]
+    pointers = {"bias_ptr": f"*{element}"} if bias else {}
+    if schedule == "dynamic":
+        pointers["counter_ptr"] = "*i32"
+    constants = {**c.meta(kernel), "A_ROW_MAJOR": a_row_major, "B_ROW_MAJOR": b_row_major}
+    constants |= dict.fromkeys({"bias_ptr", "workspace_desc", "counter_ptr"} - {*boxes, *pointers})
     signature = {}
     for name in kernel.arg_names:
         if name in constants:
             signature[name] = "constexpr"
         elif name in boxes:
-            rows, columns = boxes[name]
-            signature[name] = f"tensordesc<{element}[{rows},{columns}]>"
+            scalar, (rows, columns) = boxes[name]
+            signature[name] = f"tensordesc<{scalar}[{rows},{columns}]>"
         else:
-            signature[name] = f"*{element}" if name == "bias_ptr" else "i32"
+            signature[name] = pointers.get(name, "i32")
     source = ASTSource(
         kernel,
         signature,
-        constexprs={(kernel.arg_names.index(name),): value for name, value in constants.items()},
+        constexprs={
+            (kernel.arg_names.index(name),): value
+            for name, value in constants.items()
+            if name in kernel.arg_names
+        },
     )
-    return triton.compile(source, target=TARGET, options=OPTIONS)
+    return triton.compile(source, target=TARGETS[arch], options=OPTIONS)

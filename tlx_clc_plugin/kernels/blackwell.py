@@ -10,71 +10,7 @@ import triton.language as tl
 import triton.language.extra.tlx as tlx
 
 from .schedulers import EPILOGUE, LOAD, MMA, ClcScheduler, StaticPersistentScheduler
-
-
-@triton.jit
-def _ring(count, SIZE: tl.constexpr):
-    """Slot and phase of use number ``count`` of a ring of ``SIZE`` buffers."""
-    return count % SIZE, (count // SIZE) & 1
-
-
-@triton.jit
-def _tile_offsets(
-    tile_id,
-    M,
-    N,
-    BLOCK_SIZE_M: tl.constexpr,
-    BLOCK_SIZE_N: tl.constexpr,
-    GROUP_SIZE_M: tl.constexpr,
-):
-    """Row and column of a tile's first element; groups of GROUP_SIZE_M tile rows are walked
-    column by column, so that tiles in flight together share operands in L2."""
-    num_pid_m = tl.cdiv(M, BLOCK_SIZE_M)
-    num_pid_n = tl.cdiv(N, BLOCK_SIZE_N)
-    full_group_m = min(num_pid_m, GROUP_SIZE_M)  # no more than tiles there are: no overflow
-    num_pid_in_group = full_group_m * num_pid_n
-    first_pid_m = (tile_id // num_pid_in_group) * full_group_m
-    group_size_m = min(num_pid_m - first_pid_m, full_group_m)
-    pid_in_group = tile_id % num_pid_in_group
-    pid_m = first_pid_m + pid_in_group % group_size_m
-    pid_n = pid_in_group // group_size_m
-    return pid_m * BLOCK_SIZE_M, pid_n * BLOCK_SIZE_N
-
-
-@triton.jit
-def _load_tile(
-    offs_m,
-    offs_n,
-    k_tiles,
-    loads,
-    a_desc,
-    b_desc,
-    buffers_A,
-    buffers_B,
-    smem_full_bars,
-    smem_empty_bars,
-    BLOCK_SIZE_K: tl.constexpr,
-    NUM_SMEM_BUFFERS: tl.constexpr,
-    A_ROW_MAJOR: tl.constexpr,
-    B_ROW_MAJOR: tl.constexpr,
-    LOAD_BYTES: tl.constexpr,
-):
-    """Load task: TMA loads of the tile's K blocks. ``loads`` counts blocks over all tiles."""
-    for k in range(0, k_tiles):
-        buf, phase = _ring(loads, NUM_SMEM_BUFFERS)
-        tlx.barrier_wait(smem_empty_bars[buf], phase ^ 1)
-        tlx.barrier_expect_bytes(smem_full_bars[buf], LOAD_BYTES)
-        offs_k = k * BLOCK_SIZE_K
-        if A_ROW_MAJOR:
-            tlx.async_descriptor_load(a_desc, buffers_A[buf], [offs_m, offs_k], smem_full_bars[buf])
-        else:
-            tlx.async_descriptor_load(a_desc, buffers_A[buf], [offs_k, offs_m], smem_full_bars[buf])
-        if B_ROW_MAJOR:
-            tlx.async_descriptor_load(b_desc, buffers_B[buf], [offs_k, offs_n], smem_full_bars[buf])
-        else:
-            tlx.async_descriptor_load(b_desc, buffers_B[buf], [offs_n, offs_k], smem_full_bars[buf])
-        loads += 1
-    return loads
+from .tiles import load_tile, ring, tile_offsets
 
 
 @triton.jit
@@ -95,10 +31,10 @@ def _mma_tile(
     B_ROW_MAJOR: tl.constexpr,
 ):
     """MMA task: one accumulator over the tile's K blocks. ``dots`` counts blocks over all tiles."""
-    tmem_buf, tmem_phase = _ring(step, NUM_TMEM_BUFFERS)
+    tmem_buf, tmem_phase = ring(step, NUM_TMEM_BUFFERS)
     tlx.barrier_wait(tmem_empty_bars[tmem_buf], tmem_phase ^ 1)
     for k in range(0, k_tiles):
-        buf, phase = _ring(dots, NUM_SMEM_BUFFERS)
+        buf, phase = ring(dots, NUM_SMEM_BUFFERS)
         tlx.barrier_wait(smem_full_bars[buf], phase)
         if A_ROW_MAJOR:
             a = buffers_A[buf]
@@ -142,7 +78,7 @@ def _epilogue_tile(
     EPILOGUE_SUBTILE: tl.constexpr,
 ):
     """Epilogue task: accumulator -> registers (+ bias in fp32, rounded once) -> smem -> C."""
-    tmem_buf, tmem_phase = _ring(step, NUM_TMEM_BUFFERS)
+    tmem_buf, tmem_phase = ring(step, NUM_TMEM_BUFFERS)
     tlx.barrier_wait(tmem_full_bars[tmem_buf], tmem_phase)
     SUBTILE_N: tl.constexpr = BLOCK_SIZE_N // EPILOGUE_SUBTILE
     for s in tl.static_range(EPILOGUE_SUBTILE):
@@ -210,16 +146,16 @@ def gemm_tile_pipeline(
 
     k_tiles = tl.cdiv(K, BLOCK_SIZE_K)
     num_tiles = tl.cdiv(M, BLOCK_SIZE_M) * tl.cdiv(N, BLOCK_SIZE_N)
-    scheduler = Scheduler(num_tiles, NUM_CLC_STAGES)
+    scheduler = Scheduler(num_tiles, NUM_CLC_STAGES, None)
 
     with tlx.async_tasks():
         with tlx.async_task("default"):
             step = 0
             tile_id = scheduler.first()
             while tile_id != -1:
-                stage, phase = _ring(step, NUM_CLC_STAGES)
+                stage, phase = ring(step, NUM_CLC_STAGES)
                 scheduler.prefetch(stage, phase, EPILOGUE)
-                offs_m, offs_n = _tile_offsets(
+                offs_m, offs_n = tile_offsets(
                     tile_id, M, N, BLOCK_SIZE_M, BLOCK_SIZE_N, GROUP_SIZE_M
                 )
                 _epilogue_tile(
@@ -241,6 +177,7 @@ def gemm_tile_pipeline(
                 )
                 tile_id = scheduler.next(tile_id, stage, phase)
                 step += 1
+            scheduler.finish(EPILOGUE)
             # Shared memory must outlive the last store's reads of it.
             tlx.async_descriptor_store_wait(0)
 
@@ -249,7 +186,7 @@ def gemm_tile_pipeline(
             dots = 0
             tile_id = scheduler.first()
             while tile_id != -1:
-                stage, phase = _ring(step, NUM_CLC_STAGES)
+                stage, phase = ring(step, NUM_CLC_STAGES)
                 scheduler.prefetch(stage, phase, MMA)
                 dots = _mma_tile(
                     step,
@@ -269,20 +206,22 @@ def gemm_tile_pipeline(
                 )
                 tile_id = scheduler.next(tile_id, stage, phase)
                 step += 1
+            scheduler.finish(MMA)
 
         with tlx.async_task(num_warps=1, num_regs=24):
             step = 0
             loads = 0
             tile_id = scheduler.first()
             while tile_id != -1:
-                stage, phase = _ring(step, NUM_CLC_STAGES)
+                stage, phase = ring(step, NUM_CLC_STAGES)
                 scheduler.prefetch(stage, phase, LOAD)
-                offs_m, offs_n = _tile_offsets(
+                offs_m, offs_n = tile_offsets(
                     tile_id, M, N, BLOCK_SIZE_M, BLOCK_SIZE_N, GROUP_SIZE_M
                 )
-                loads = _load_tile(
+                loads = load_tile(
                     offs_m,
                     offs_n,
+                    0,
                     k_tiles,
                     loads,
                     a_desc,
@@ -299,6 +238,7 @@ def gemm_tile_pipeline(
                 )
                 tile_id = scheduler.next(tile_id, stage, phase)
                 step += 1
+            scheduler.finish(LOAD)
 
 
 # One binary for all shapes: no variants for extents of 1 or multiples of 16.

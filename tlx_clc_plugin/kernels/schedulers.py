@@ -3,23 +3,26 @@
 The tile pipeline (:mod:`tlx_clc_plugin.kernels.blackwell`) runs three tasks, and each of them
 walks the same sequence of tiles:
 
-    scheduler = Scheduler(num_tiles, NUM_STAGES)      # once, before the tasks begin
+    scheduler = Scheduler(num_tiles, NUM_STAGES, counter_ptr)   # once, before the tasks begin
     tile_id = scheduler.first()
     while tile_id != -1:
-        scheduler.prefetch(stage, phase, role)        # at the start of a tile
+        scheduler.prefetch(stage, phase, role)                  # at the start of a tile
         ...
         tile_id = scheduler.next(tile_id, stage, phase)
+    scheduler.finish(role)
 
 ``stage`` and ``phase`` are slot and parity of a ring of NUM_STAGES that turns once a tile;
-``role`` says which task is asking. A scheduler of one's own needs these methods and a kernel
+``role`` says which task is asking. ``counter_ptr`` is global memory for a scheduler that needs
+some, else None. A scheduler of one's own needs these methods and a kernel
 that names it; the pipeline stays as it is.
 
-The methods are builtins (expanded in place) since TLX's CLC responses can't be passed to or
-returned from a jit function.
+Methods that handle TLX's CLC responses are builtins (expanded in place), since these can't be
+passed to or returned from a jit function.
 """
 
 import inspect
 
+import triton
 import triton.language as tl
 import triton.language.extra.tlx as tlx
 from triton.language.core import _aggregate as aggregate
@@ -49,7 +52,7 @@ class StaticPersistentScheduler:
     num_tiles: tl.tensor
 
     @builtin
-    def __init__(self, num_tiles, NUM_STAGES, _semantic=None):
+    def __init__(self, num_tiles, NUM_STAGES, counter_ptr, _semantic=None):
         self.num_tiles = num_tiles
 
     @builtin
@@ -64,6 +67,10 @@ class StaticPersistentScheduler:
     def next(self, tile_id, stage, phase, _semantic=None):
         stride = tl.num_programs(0, _semantic=_semantic)
         return self._valid(tile_id.__add__(stride, _semantic=_semantic), _semantic=_semantic)
+
+    @builtin
+    def finish(self, role, _semantic=None):
+        """Nothing to put back."""
 
     @builtin
     def _valid(self, tile_id, _semantic=None):
@@ -85,7 +92,7 @@ class ClcScheduler:
     context: tlx.CLCPipelineContext
 
     @builtin
-    def __init__(self, num_tiles, NUM_STAGES, _semantic=None):
+    def __init__(self, num_tiles, NUM_STAGES, counter_ptr, _semantic=None):
         # By keyword: the order of these two differs between TLX versions; swapped, they compile
         # and race.
         self.context = tlx.clc_create_context(
@@ -111,3 +118,64 @@ class ClcScheduler:
         return tlx.clc_consumer(
             context=self.context, k=stage, p_consumer=phase, _semantic=_semantic
         )
+
+    @builtin
+    def finish(self, role, _semantic=None):
+        """Nothing to put back."""
+
+
+@tile_scheduler
+class DynamicScheduler:
+    """A tile counter in global memory: what Cluster Launch Control does, in software.
+
+    A grid of at most one CTA per SM. The load task draws the next tile when it begins one and
+    passes it on through a ring in shared memory, so that the draw hides behind the tile's loads.
+    ``counter_ptr``: two int32 zeros, tiles drawn and CTAs done; the last CTA to end zeroes them.
+    """
+
+    num_tiles: tl.tensor
+    counter_ptr: tl.tensor
+    slots: tlx.buffered_tensor
+    full_bars: tlx.mbarrier
+    empty_bars: tlx.mbarrier
+
+    @builtin
+    def __init__(self, num_tiles, NUM_STAGES, counter_ptr, _semantic=None):
+        one = tl.constexpr(1)
+        self.num_tiles = num_tiles
+        self.counter_ptr = counter_ptr
+        self.slots = tlx.local_alloc((one,), tl.int32, NUM_STAGES, _semantic=_semantic)
+        self.full_bars = tlx.alloc_barriers(NUM_STAGES, one, _semantic=_semantic)
+        self.empty_bars = tlx.alloc_barriers(
+            NUM_STAGES, tl.constexpr(NUM_ROLES), _semantic=_semantic
+        )
+
+    @triton.jit
+    def first(self):
+        return self._valid(tl.program_id(0))
+
+    @triton.jit
+    def prefetch(self, stage, phase, role: tl.constexpr):
+        if role == LOAD:
+            tlx.barrier_wait(self.empty_bars[stage], phase ^ 1)
+            tile_id = tl.num_programs(0) + tl.atomic_add(self.counter_ptr, 1)
+            tlx.local_store(self.slots[stage], tl.full((1,), tile_id, tl.int32))
+            tlx.barrier_arrive(self.full_bars[stage])
+
+    @triton.jit
+    def next(self, tile_id, stage, phase):
+        tlx.barrier_wait(self.full_bars[stage], phase)
+        tile_id = tl.max(tlx.local_load(self.slots[stage]), axis=0)
+        tlx.barrier_arrive(self.empty_bars[stage])
+        return self._valid(tile_id)
+
+    @triton.jit
+    def finish(self, role: tl.constexpr):
+        if role == LOAD:
+            if tl.atomic_add(self.counter_ptr + 1, 1) == tl.num_programs(0) - 1:
+                tl.store(self.counter_ptr, 0)
+                tl.store(self.counter_ptr + 1, 0)
+
+    @triton.jit
+    def _valid(self, tile_id):
+        return tl.where(tile_id < self.num_tiles, tile_id, -1)
