@@ -75,12 +75,12 @@ def test_baseline_comes_first_and_is_added_to_be_compared_with():
     def names(*argv):
         return [backend.name for backend in resolved(*argv).backends]
 
-    every = ["aten_matmul", "triton_tutorial_matmul", "tlx_persistent", "tlx_clc"]
+    every = ["aten_matmul", "triton_tutorial_matmul", "tlx_persistent", "tlx_clc", "tlx_dynamic"]
     assert names() == every
     assert names("--only", "tlx_clc,aten_matmul,tlx_clc") == ["aten_matmul", "tlx_clc"]
     assert names("--only", "tlx_clc") == ["tlx_clc"]
     assert names("--only", "tlx_clc", "--metrics", "speedup") == ["aten_matmul", "tlx_clc"]
-    assert names("--skip", "aten_matmul,tlx_clc") == every[1:3]
+    assert names("--skip", "aten_matmul,tlx_clc") == [*every[1:3], "tlx_dynamic"]
     assert names("--only", "aten_matmul,tlx_clc", "--baseline", "tlx_clc") == [
         "tlx_clc",
         "aten_matmul",

@@ -50,12 +50,14 @@ def test_compile_passes_its_flags_on(monkeypatch, tmp_path):
     flags += "block_size_n=128,num_clc_stages=3"
     cli.main(["compile", *flags.split(), "--output", str(tmp_path / "new" / "folder")])
     config = GemmConfig(block_size_n=128, num_clc_stages=3)
-    variants = [offline.Variant("clc", config, layout, "bf16", True) for layout in ("tt", "nn")]
-    assert asked == [(variants, tmp_path / "new" / "folder")] and asked[0][1].is_dir()
+    made = [
+        offline.Variant("blackwell", "clc", config, layout, "bf16", True) for layout in ("tt", "nn")
+    ]
+    assert asked == [(made, tmp_path / "new" / "folder")] and asked[0][1].is_dir()
     asked.clear()
     cli.main(["compile", "--shape", "300x520x200"])
     chosen = offline.variants(
-        ("persistent", "clc"), ("tn",), ("fp16",), bias=False, shape=(300, 520, 200)
+        "blackwell", ("persistent", "clc"), ("tn",), ("fp16",), bias=False, shape=(300, 520, 200)
     )
     assert asked == [(chosen, None)] and chosen[0].config != GemmConfig()
 
@@ -66,7 +68,10 @@ def test_compile_passes_its_flags_on(monkeypatch, tmp_path):
         ([], "COMMAND"),
         (["benchmark"], "'benchmark'"),
         (["doctor", "--jason"], "--jason"),
-        (["compile", "--schedule", "clc,stream"], "'stream' is not one of persistent, clc"),
+        (
+            ["compile", "--schedule", "clc,stream"],
+            "'stream' is not one of persistent, clc, dynamic",
+        ),
         (["compile", "--layout", "tt,xy"], "'xy' is not one of tt, tn, nt, nn"),
         (["compile", "--precision", "fp32"], "'fp32' is not one of fp16, bf16"),
         (["compile", "--config", "block_n=1"], "'block_n' is not one of block_size_k"),

@@ -222,12 +222,25 @@ def test_a_gpu_is_not_made_up(launched):
 
 
 def test_disabled_where_nothing_can_run_them(harness, monkeypatch):
-    from tlx_clc_plugin.harness.register import disabled_reason
+    from tlx_clc_plugin.harness.register import BACKENDS, disabled_reason
 
-    assert disabled_reason() == ""
+    assert [disabled_reason(name) for name in BACKENDS] == [
+        "",
+        "",
+        "needs sm_90, and the emulated device is sm_100",
+    ]
     monkeypatch.setattr(EmulatedDevice, "current", staticmethod(lambda: None))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
-    for capability, reason in (((9, 0), "needs sm_100, and NVIDIA H200 is sm_90"), ((10, 3), "")):
+    reasons = {
+        (9, 0): ["", "needs sm_100, and NVIDIA H200 is sm_90", ""],
+        (10, 3): ["", "", "needs sm_90, and NVIDIA H200 is sm_103"],
+        (12, 0): [
+            "needs sm_90 or sm_100, and NVIDIA H200 is sm_120",
+            "needs sm_100, and NVIDIA H200 is sm_120",
+            "needs sm_90, and NVIDIA H200 is sm_120",
+        ],
+    }
+    for capability, reason in reasons.items():
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda c=capability: c)
-        assert disabled_reason() == reason
+        assert [disabled_reason(name) for name in BACKENDS] == reason

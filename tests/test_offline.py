@@ -12,16 +12,19 @@ from triton import knobs
 from triton.compiler import ASTSource
 
 from tlx_clc_plugin import kernels, offline
-from tlx_clc_plugin.config import GemmConfig
+from tlx_clc_plugin.config import ARCH_SCHEDULES, GemmConfig
 from tlx_clc_plugin.offline import Variant
 
 
 @pytest.fixture(scope="module")
 def compiled():
-    """Both default kernels, by schedule."""
+    """All default kernels, by architecture and schedule."""
     return {
-        schedule: offline.compile_variant(Variant(schedule, GemmConfig(), "tn", "fp16", False))[0]
-        for schedule in ("persistent", "clc")
+        (arch, schedule): offline.compile_variant(
+            Variant(arch, schedule, GemmConfig(), "tn", "fp16", False)
+        )[0]
+        for arch, schedules in ARCH_SCHEDULES.items()
+        for schedule in schedules
     }
 
 
@@ -29,8 +32,10 @@ def assemble(ptx: str, path) -> tuple[bytes, str]:
     """The cubin of ``ptx`` and what ptxas says of it."""
     source, cubin = path / "kernel.ptx", path / "kernel.cubin"
     source.write_text(ptx)
-    command = [knobs.nvidia.ptxas_blackwell.path, "-v", "--regAllocOptLevel=2"]
-    command += ["--gpu-name=sm_100a", str(source), "-o", str(cubin)]
+    arch = re.search(r"\.target (\w+)", ptx)[1]
+    ptxas = knobs.nvidia.ptxas if arch == "sm_90a" else knobs.nvidia.ptxas_blackwell
+    flags = ["--regAllocOptLevel=2"] * (arch == "sm_100a")
+    command = [ptxas.path, "-v", *flags, f"--gpu-name={arch}", str(source), "-o", str(cubin)]
     log = subprocess.run(command, check=True, capture_output=True, text=True).stderr
     return cubin.read_bytes(), log
 
@@ -53,7 +58,7 @@ def test_a_spill_is_found_and_is_a_fault(tmp_path):
         tl.store(y + rows * 512 + columns, values / tl.sum(values))
 
     source = ASTSource(too_wide, {"x": "*fp32", "y": "*fp32"})
-    kernel = triton.compile(source, target=kernels.TARGET, options={"num_warps": 1})
+    kernel = triton.compile(source, target=kernels.TARGETS["blackwell"], options={"num_warps": 1})
     _, log = assemble(kernel.asm["ptx"], tmp_path)
     stored, loaded = map(int, re.search(r"(\d+) bytes spill stores, (\d+) bytes", log).groups())
     assert stored > 0 and loaded > 0, "the test's own premise"
@@ -79,7 +84,9 @@ def test_counts_are_those_of_the_algorithm(seed):
         epilogue_subtile=rng.choice((4, 8)),
     )
     precision, bias = rng.choice(("fp16", "bf16")), rng.random() < 0.5
-    kernel, seconds = offline.compile_variant(Variant(schedule, config, layout, precision, bias))
+    kernel, seconds = offline.compile_variant(
+        Variant("blackwell", schedule, config, layout, precision, bias)
+    )
     s = offline.examine(kernel)
     # A tcgen05.mma of 16-bit operands has K = 16 (PTX ISA, tcgen05.mma shapes).
     assert s.ptx["tcgen05.mma"] == s.sass["tcgen05.mma"] == config.block_size_k // 16
@@ -103,11 +110,14 @@ def test_counts_are_those_of_the_algorithm(seed):
     assert offline.faults(schedule, s) == [] and seconds > 0
 
 
-@pytest.mark.parametrize("kind", offline.KINDS)
-def test_each_missing_instruction_is_a_fault(compiled, kind):
-    kernel = compiled["clc"]
+@pytest.mark.parametrize(
+    ("arch", "kind"), [(arch, kind) for arch, kinds in offline.KINDS.items() for kind in kinds]
+)
+def test_each_missing_instruction_is_a_fault(compiled, arch, kind):
+    schedule = {"blackwell": "clc", "hopper": "dynamic"}[arch]
+    kernel = compiled[arch, schedule]
     for stage, language, pattern in zip(
-        ("ptx", "sass"), ("PTX", "SASS"), offline.KINDS[kind], strict=True
+        ("ptx", "sass"), ("PTX", "SASS"), offline.KINDS[arch][kind], strict=True
     ):
         if pattern is None:
             continue
@@ -116,17 +126,23 @@ def test_each_missing_instruction_is_a_fault(compiled, kind):
             line for line in asm[stage].splitlines() if not re.search(rf"[\s]{pattern}", line)
         )
         statistics = offline.examine(SimpleNamespace(asm=asm, metadata=kernel.metadata))
-        assert offline.faults("clc", statistics) == [f"no {kind} in its {language}"]
+        assert offline.faults(schedule, statistics) == [f"no {kind} in its {language}"]
 
 
 def test_a_static_kernel_must_not_ask_for_work(compiled):
-    found = offline.faults("persistent", offline.examine(compiled["clc"]))
+    found = offline.faults("persistent", offline.examine(compiled["blackwell", "clc"]))
     assert found == [
-        "1 try_cancel in its PTX, but its schedule is static",
-        "1 try_cancel in its SASS, but its schedule is static",
-        "3 query_cancel in its PTX, but its schedule is static",
+        "1 try_cancel in its PTX, but its schedule is persistent",
+        "3 query_cancel in its PTX, but its schedule is persistent",
+        "1 try_cancel in its SASS, but its schedule is persistent",
     ]
-    assert offline.faults("persistent", offline.examine(compiled["persistent"])) == []
+    found = offline.faults("persistent", offline.examine(compiled["hopper", "dynamic"]))
+    assert [words.partition(" ")[2] for words in found] == [
+        "atomic add in its PTX, but its schedule is persistent",
+        "atomic add in its SASS, but its schedule is persistent",
+    ]
+    for (_, schedule), kernel in compiled.items():
+        assert offline.faults(schedule, offline.examine(kernel)) == []
 
 
 def test_opcodes_are_found_behind_guards_and_in_inline_assembly():
@@ -145,37 +161,45 @@ def test_opcodes_are_found_behind_guards_and_in_inline_assembly():
 
 def test_run_keeps_the_stages_and_prints_a_row_for_each(tmp_path, capsys):
     config = GemmConfig(block_size_n=64, epilogue_subtile=1)
-    chosen = offline.variants(("persistent", "clc"), ("nt",), ("bf16",), bias=True, config=config)
-    assert offline.run(chosen, output=tmp_path) == 0
+    for arch, schedules in ARCH_SCHEDULES.items():
+        chosen = offline.variants(arch, schedules, ("nt",), ("bf16",), bias=True, config=config)
+        assert offline.run(chosen, output=tmp_path) == 0
     out = capsys.readouterr().out
-    for name in ("persistent_nt_bf16_bias", "clc_nt_bf16_bias"):
+    for arch, schedule in ((a, s) for a, schedules in ARCH_SCHEDULES.items() for s in schedules):
+        name = f"{arch}_{schedule}_nt_bf16_bias"
+        target, multiply = {
+            "blackwell": ("sm_100a", "UTCHMMA"),
+            "hopper": ("sm_90a", "HGMMA"),
+        }[arch]
         assert len(re.findall(rf"^{name} ", out, re.MULTILINE)) == 1
         files = {path.suffix: path for path in tmp_path.glob(f"{name}.*")}
         assert set(files) == {".ttgir", ".ptx", ".cubin", ".sass"}
-        assert ".target sm_100a" in files[".ptx"].read_text()
+        assert f".target {target}" in files[".ptx"].read_text()
         assert "ttg.warp_specialize" in files[".ttgir"].read_text()
         assert files[".cubin"].read_bytes().startswith(b"\x7fELF")
-        assert "UTCHMMA" in files[".sass"].read_text()
+        assert multiply in files[".sass"].read_text()
 
 
 def test_run_fails_for_a_kernel_that_does_not_do_its_schedules_work(monkeypatch, capsys):
-    monkeypatch.setitem(kernels.KERNELS, "clc", kernels.KERNELS["persistent"])
-    chosen = offline.variants(("clc",), ("tn",), ("fp16",), bias=False)
+    static = kernels.KERNELS["blackwell", "persistent"]
+    monkeypatch.setitem(kernels.KERNELS, ("blackwell", "clc"), static)
+    chosen = offline.variants("blackwell", ("clc",), ("tn",), ("fp16",), bias=False)
     assert offline.run(chosen) == 1
     captured = capsys.readouterr()
     assert "clc_tn_fp16" in captured.out
     assert captured.err.splitlines() == [
-        "tlx-clc compile: clc_tn_fp16: no try_cancel in its PTX",
-        "tlx-clc compile: clc_tn_fp16: no try_cancel in its SASS",
-        "tlx-clc compile: clc_tn_fp16: no query_cancel in its PTX",
+        "tlx-clc compile: blackwell_clc_tn_fp16: no try_cancel in its PTX",
+        "tlx-clc compile: blackwell_clc_tn_fp16: no query_cancel in its PTX",
+        "tlx-clc compile: blackwell_clc_tn_fp16: no try_cancel in its SASS",
     ]
 
 
 def test_the_heuristic_or_a_given_config_is_compiled():
-    (small,) = offline.variants(("clc",), ("tn",), ("fp16",), bias=False, shape=(1, 8, 16))
-    (large,) = offline.variants(("clc",), ("tn",), ("fp16",), bias=False, shape=(8192,) * 3)
+    kernel = "blackwell", ("clc",), ("tn",), ("fp16",)
+    (small,) = offline.variants(*kernel, bias=False, shape=(1, 8, 16))
+    (large,) = offline.variants(*kernel, bias=False, shape=(8192,) * 3)
     assert small.config.block_size_n < large.config.block_size_n
     with pytest.raises(ValueError, match="block_size_n must be 32, 64, 128 or 256"):
-        offline.variants(
-            ("clc",), ("tn",), ("fp16",), bias=False, config=GemmConfig(block_size_n=96)
-        )
+        offline.variants(*kernel, bias=False, config=GemmConfig(block_size_n=96))
+    with pytest.raises(ValueError, match="one of persistent, clc on Blackwell, got 'dynamic'"):
+        offline.variants("blackwell", ("dynamic",), ("tn",), ("fp16",), bias=False)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from . import __version__, offline
-from .config import SCHEDULES, GemmConfig
+from .config import ARCH_SCHEDULES, SCHEDULES, GemmConfig
 from .offline import LAYOUTS, PRECISIONS
 from .results.read import DTYPES, MODES
 
@@ -50,17 +50,22 @@ def _doctor(args: argparse.Namespace) -> int:
 def _add_compile(commands: argparse._SubParsersAction) -> None:
     compiler = commands.add_parser(
         "compile",
-        help="compile for sm_100a without a GPU, and show what came of it",
-        description="Compile the kernels for sm_100a, no GPU needed, and print a table of their "
-        "resources and instructions. Fails if an instruction is missing that a kernel must have, "
-        "or if registers spill.",
+        help="compile for sm_100a or sm_90a without a GPU, and show what came of it",
+        description="Compile the kernels for sm_100a or sm_90a, no GPU needed, and print a table "
+        "of their resources and instructions. Fails if an instruction is missing that a kernel "
+        "must have, or if registers spill.",
     )
     compiler.add_argument(
         "--schedule",
         type=_names(SCHEDULES),
-        default=SCHEDULES,
         metavar="NAMES",
-        help=f"of {','.join(SCHEDULES)} (default: all)",
+        help=f"of {','.join(SCHEDULES)} (default: all of the architecture)",
+    )
+    compiler.add_argument(
+        "--arch",
+        choices=ARCH_SCHEDULES,
+        default="blackwell",
+        help="blackwell, sm_100a (default), or hopper, sm_90a",
     )
     choice = compiler.add_mutually_exclusive_group()
     choice.add_argument(
@@ -73,7 +78,7 @@ def _add_compile(commands: argparse._SubParsersAction) -> None:
         "--shape",
         type=_shape,
         metavar="MxNxK",
-        help="the heuristic's config for this shape on a B200",
+        help="the heuristic's config for this shape on a B200 or H200",
     )
     compiler.add_argument(
         "--layout",
@@ -99,7 +104,8 @@ def _add_compile(commands: argparse._SubParsersAction) -> None:
 def _compile(args: argparse.Namespace) -> int:
     try:
         variants = offline.variants(
-            args.schedule,
+            args.arch,
+            args.schedule or ARCH_SCHEDULES[args.arch],
             args.layout,
             args.precision,
             bias=args.bias,

@@ -1,4 +1,4 @@
-"""Compile the kernels for sm_100a without a GPU, and look at what the compiler made of them."""
+"""Compile the kernels for sm_100a or sm_90a without a GPU, and look at what came of it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .config import GemmConfig, check_config
-from .heuristics import select_config
+from .config import ARCHES, GemmConfig, check_config, check_schedule
 
 if TYPE_CHECKING:
     from triton.compiler import CompiledKernel
@@ -22,27 +21,41 @@ if TYPE_CHECKING:
 PRECISIONS = {"fp16": "float16", "bf16": "bfloat16"}
 # tritonbench's names: a letter for a, one for b; t is row-major, n column-major.
 LAYOUTS = ("tt", "tn", "nt", "nn")
-# The machine that ``--shape`` asks the heuristic about.
-B200_SMS = 148
+# The machines that ``--shape`` asks the heuristic about: B200, H200.
+SMS = {"blackwell": 148, "hopper": 132}
 STAGES = ("ttgir", "ptx", "cubin", "sass")
 
 # Opcodes of an instruction kind in PTX and in SASS. A query of a CLC response has no instruction
 # of its own in SASS: its 16 bytes are taken apart by arithmetic.
-KINDS: dict[str, tuple[str, str | None]] = {
-    "tcgen05.mma": (r"tcgen05\.mma\.", r"UTC\w*MMA"),
+Kinds = dict[str, tuple[str, str | None]]
+_COMMON: Kinds = {
     "TMA load": (r"cp\.async\.bulk\.tensor\.\dd\.shared", r"UTMALDG"),
     "TMA store": (r"cp\.async\.bulk\.tensor\.\dd\.global", r"UTMASTG"),
     "mbarrier": (r"mbarrier\.", r"SYNCS\."),
-    "try_cancel": (r"clusterlaunchcontrol\.try_cancel\.", r"UGETNEXTWORKID"),
-    "query_cancel": (r"clusterlaunchcontrol\.query_cancel\.is_canceled\.", None),
 }
-CLC_KINDS = ("try_cancel", "query_cancel")
+KINDS: dict[str, Kinds] = {
+    "blackwell": {
+        "tcgen05.mma": (r"tcgen05\.mma\.", r"UTC\w*MMA"),
+        **_COMMON,
+        "try_cancel": (r"clusterlaunchcontrol\.try_cancel\.", r"UGETNEXTWORKID"),
+        "query_cancel": (r"clusterlaunchcontrol\.query_cancel\.is_canceled\.", None),
+    },
+    "hopper": {
+        "wgmma": (r"wgmma\.mma_async\.", r"HGMMA"),
+        **_COMMON,
+        "atomic add": (r"atom\.\S*add", r"ATOMG?\.\S*ADD"),
+    },
+}
+# Kinds that the kernels of one schedule have to have, and no others may.
+KIND_OWNERS = {"try_cancel": "clc", "query_cancel": "clc", "atomic add": "dynamic"}
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One kernel to compile: ``layout`` of :data:`LAYOUTS`, ``precision`` of :data:`PRECISIONS`."""
+    """One kernel to compile: ``layout`` of :data:`LAYOUTS`, ``precision`` of :data:`PRECISIONS`,
+    ``arch`` of :data:`KINDS`."""
 
+    arch: str
     schedule: str
     config: GemmConfig
     layout: str
@@ -50,7 +63,9 @@ class Variant:
     bias: bool
 
     def __str__(self) -> str:
-        return "_".join((self.schedule, self.layout, self.precision, *["bias"] * self.bias))
+        return "_".join(
+            (self.arch, self.schedule, self.layout, self.precision, *["bias"] * self.bias)
+        )
 
 
 @dataclass(frozen=True)
@@ -59,7 +74,7 @@ class Statistics:
 
     ``registers``: per thread at launch. ``spills``: instructions on local memory (SASS LDL, STL).
     ``smem``: dynamic shared memory in bytes. ``tmem``: tensor memory in columns. ``ptx`` and
-    ``sass``: how many instructions of each of :data:`KINDS`; None where SASS has none such.
+    ``sass``: how many instructions of each kind of the architecture; None where SASS has none such.
     """
 
     registers: int
@@ -71,6 +86,7 @@ class Statistics:
 
 
 def variants(
+    arch: str,
     schedules: Iterable[str],
     layouts: Iterable[str],
     precisions: Iterable[str],
@@ -80,18 +96,21 @@ def variants(
     shape: tuple[int, int, int] | None = None,
 ) -> list[Variant]:
     """Every combination, with ``config`` for all of them; else with the one that the heuristic
-    chooses for ``shape``, (M, N, K), on a B200; else with the default config.
+    chooses for ``shape``, (M, N, K), on a B200 or H200; else with the default config.
 
-    Raises ValueError for an invalid config or an unknown schedule.
+    Raises ValueError for an invalid config or a schedule that ``arch`` has not.
     """
+    from .heuristics import select_config
+
     found = []
     for schedule in schedules:
+        check_schedule(schedule, arch)
         chosen = config or GemmConfig()
         if shape is not None:
-            chosen = select_config(*shape, B200_SMS, schedule=schedule, bias=bias)
-        check_config(chosen, schedule, bias=bias)
+            chosen = select_config(*shape, SMS[arch], schedule=schedule, bias=bias, arch=arch)
+        check_config(chosen, schedule, bias=bias, arch=arch)
         found += [
-            Variant(schedule, chosen, layout, precision, bias)
+            Variant(arch, schedule, chosen, layout, precision, bias)
             for layout in layouts
             for precision in precisions
         ]
@@ -134,22 +153,24 @@ def compile_variant(variant: Variant) -> tuple[CompiledKernel, float]:
             a_row_major=variant.layout[0] == "t",
             b_row_major=variant.layout[1] == "t",
             bias=variant.bias,
+            arch=variant.arch,
         )
         return kernel, time.perf_counter() - start
 
 
 def examine(kernel: CompiledKernel) -> Statistics:
     """Statistics of a compiled kernel, by its PTX, its machine code and its metadata."""
+    kinds = KINDS[ARCHES[kernel.metadata.target.arch // 10]]
     ptx, sass = ptx_opcodes(kernel.asm["ptx"]), sass_opcodes(kernel.asm["sass"])
     return Statistics(
         registers=registers(kernel.asm["cubin"]),
         spills=sum(count for op, count in sass.items() if re.match(r"(LDL|STL)\b", op)),
         smem=kernel.metadata.shared,
         tmem=kernel.metadata.tmem_size,
-        ptx={kind: _count(ptx, pattern) for kind, (pattern, _) in KINDS.items()},
+        ptx={kind: _count(ptx, pattern) for kind, (pattern, _) in kinds.items()},
         sass={
             kind: None if pattern is None else _count(sass, pattern)
-            for kind, (_, pattern) in KINDS.items()
+            for kind, (_, pattern) in kinds.items()
         },
     )
 
@@ -158,16 +179,16 @@ def faults(schedule: str, statistics: Statistics) -> list[str]:
     """What is wrong with a kernel of ``schedule``, in words.
 
     Every kernel has to multiply, load, store and synchronise by the hardware's own instructions;
-    a CLC kernel has to ask for work, and only it may. Nothing may spill.
+    a CLC kernel has to ask for work, a dynamic one to count, and only they may. Nothing may spill.
     """
     found = []
-    for kind in KINDS:
-        for language, counts in (("PTX", statistics.ptx), ("SASS", statistics.sass)):
-            count = counts[kind]
-            if count == 0 and (schedule == "clc" or kind not in CLC_KINDS):
+    for language, counts in (("PTX", statistics.ptx), ("SASS", statistics.sass)):
+        for kind, count in counts.items():
+            owner = KIND_OWNERS.get(kind, schedule)
+            if count == 0 and owner == schedule:
                 found.append(f"no {kind} in its {language}")
-            elif count and schedule != "clc" and kind in CLC_KINDS:
-                found.append(f"{count} {kind} in its {language}, but its schedule is static")
+            elif count and owner != schedule:
+                found.append(f"{count} {kind} in its {language}, but its schedule is {schedule}")
     if statistics.spills:
         found.append(f"registers spill: {statistics.spills} instructions on local memory")
     return found
@@ -218,7 +239,7 @@ def _count(opcodes: Counter[str], pattern: str) -> int:
 def _row(variant: Variant, statistics: Statistics, seconds: float) -> list[object]:
     counts = [
         f"{statistics.ptx[kind]}/{'-' if statistics.sass[kind] is None else statistics.sass[kind]}"
-        for kind in KINDS
+        for kind in statistics.ptx
     ]
     s = statistics
     return [str(variant), s.registers, s.spills, s.smem, s.tmem, *counts, f"{seconds:.2f}"]
@@ -231,4 +252,5 @@ def _print_table(variants: list[Variant], rows: list[list[object]]) -> None:
         print(f"{schedule}: {config}")
     print("Instructions are counted in PTX/in SASS.")
     memory = ["registers", "spills", "SMEM\nbytes", "TMEM\ncolumns"]
-    print(tabulate(rows, headers=["kernel", *memory, *KINDS, "compile\nseconds"]))
+    kinds = KINDS[variants[0].arch]
+    print(tabulate(rows, headers=["kernel", *memory, *kinds, "compile\nseconds"]))

@@ -20,14 +20,14 @@ class Backend:
 
     ``prepare(a, b, bias)``, bias possibly None, gives the callable that is run and timed.
     ``tile(a, b, bias)``: rows and columns of its output tiles, where a CTA may compute several;
-    None where it computes one.
+    None where it computes one. ``schedule``: of our kernels, which not every GPU can run.
     """
 
     name: str
     description: str
     prepare: Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], Call]
     tile: Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], tuple[int, int]] | None = None
-    needs_blackwell: bool = False
+    schedule: str | None = None
 
 
 def _aten_matmul(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> Call:
@@ -63,7 +63,7 @@ def _tlx(schedule: str) -> Backend:
         f"warp-specialised TLX kernel, schedule {schedule!r}; bias fused",
         prepare,
         tile,
-        needs_blackwell=True,
+        schedule,
     )
 
 

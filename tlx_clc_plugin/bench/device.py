@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ..config import cannot_run
 from .backends import Backend
 from .inputs import Shape
 
@@ -38,7 +39,10 @@ class Emulated:
         )
 
     def unavailable(self, backend: Backend) -> str:
-        return ""
+        """Why the emulated GPU can't run the backend, in words; empty where it can."""
+        if backend.schedule is None:
+            return ""
+        return cannot_run(backend.schedule, (10, 0), "the emulated device")
 
     @contextmanager
     def active(self) -> Iterator[list[LaunchReport]]:
@@ -70,10 +74,10 @@ class Cuda:
         """Why this GPU can't run the backend, in words; empty where it can."""
         import torch
 
-        major, minor = torch.cuda.get_device_capability()
-        if not backend.needs_blackwell or major == 10:
+        if backend.schedule is None:
             return ""
-        return f"needs sm_100, and {torch.cuda.get_device_name()} is sm_{major}{minor}"
+        capability = torch.cuda.get_device_capability()
+        return cannot_run(backend.schedule, capability, torch.cuda.get_device_name())
 
     @contextmanager
     def active(self) -> Iterator[list[LaunchReport]]:

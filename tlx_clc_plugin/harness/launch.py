@@ -144,9 +144,13 @@ def _unavailable(ops: list[str], args: argparse.Namespace) -> Iterator[tuple[str
 
 
 def _disabled(name: str) -> str:
-    return disabled_reason() if name in BACKENDS else "tritonbench has it disabled on this machine"
+    return (
+        disabled_reason(name) if name in BACKENDS else "tritonbench has it disabled on this machine"
+    )
 
 
 def _list_disabled(ops: list[str], args: argparse.Namespace) -> None:
-    if args.list_backends and "gemm" in ops and (reason := disabled_reason()):
-        print(f"\n{', '.join(BACKENDS)}: disabled, {reason}")
+    if args.list_backends and "gemm" in ops:
+        for name in BACKENDS:
+            if reason := disabled_reason(name):
+                print(f"{name}: disabled, {reason}")

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..config import SCHEDULES
+from ..config import SCHEDULES, cannot_run
 
 # Backend name -> schedule.
 BACKENDS = {f"tlx_{schedule}": schedule for schedule in SCHEDULES}
 
 
 def register() -> None:
-    """Add the backends ``tlx_persistent`` and ``tlx_clc`` and the metrics ``tlx_accuracy`` and
-    ``tlx_error`` to tritonbench's gemm operator: ``--plugin tlx_clc_plugin.register``. On the
-    emulated device there are the emulator's metrics too.
+    """Add the backends ``tlx_persistent``, ``tlx_clc`` and ``tlx_dynamic`` and the metrics
+    ``tlx_accuracy`` and ``tlx_error`` to tritonbench's gemm operator: ``--plugin
+    tlx_clc_plugin.register``. On the emulated device there are the emulator's metrics too.
 
     The harness calls this for every operator instance; all calls but the first do nothing. On a
-    machine that cannot run the backends they are registered as disabled.
+    machine that cannot run a backend it is registered as disabled.
     """
     from tritonbench.operators.gemm import Operator
     from tritonbench.utils.triton_op import (
@@ -35,7 +35,7 @@ def register() -> None:
         register_benchmark(
             operator_name="gemm",
             func_name=name,
-            enabled=not disabled_reason(),
+            enabled=not disabled_reason(name),
             fwd_only=True,
             tags=["tlx", schedule],
             cls=Operator,
@@ -47,20 +47,19 @@ def register() -> None:
     Operator.compile_time = _compile_time(Operator.compile_time)
 
 
-def disabled_reason() -> str:
-    """Why this machine cannot run the backends, in words; empty where it can."""
+def disabled_reason(backend: str) -> str:
+    """Why this machine cannot run one of :data:`BACKENDS`, in words; empty where it can."""
     import torch
 
     from ..emulator import EmulatedDevice
 
+    schedule = BACKENDS[backend]
     if EmulatedDevice.current() is not None:
-        return ""
+        return cannot_run(schedule, (10, 0), "the emulated device")
     if not torch.cuda.is_available():
-        return "needs sm_100, and there is no GPU: the command tritonbench emulates one"
-    major, minor = torch.cuda.get_device_capability()
-    if major == 10:
-        return ""
-    return f"needs sm_100, and {torch.cuda.get_device_name()} is sm_{major}{minor}"
+        return "there is no GPU: the command tritonbench emulates one"
+    capability = torch.cuda.get_device_capability()
+    return cannot_run(schedule, capability, torch.cuda.get_device_name())
 
 
 def _backend(schedule: str) -> Callable:
