@@ -1,7 +1,8 @@
-"""The two descriptors of tcgen05.mma: of a matrix in shared memory, and of the instruction.
+"""Descriptors of tensor core instructions: of a matrix in shared memory, and of tcgen05.mma itself.
 
-Layouts: PTX ISA, "Shared memory descriptor" and "Instruction descriptor" of tcgen05; the same in
-CUTLASS cute/arch/mma_sm100_desc.hpp (SmemDescriptor, InstrDescriptor).
+Layouts: PTX ISA, "Shared memory descriptor" and "Instruction descriptor" of tcgen05, "Matrix
+descriptor format" of wgmma; the same in CUTLASS cute/arch/mma_sm100_desc.hpp (SmemDescriptor,
+InstrDescriptor) and mma_sm90_desc.hpp (GmmaDescriptor).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from functools import lru_cache
 from .errors import UnsupportedPtx
 from .swizzle import Swizzle
 
+TCGEN05, WGMMA = 0b001, 0b000  # versions of the shared memory descriptor
 ADDRESS_MASK = 0x3FFF0  # addresses and offsets: 18 bits, in units of 16 bytes
 
 # Operand types by mma kind, and accumulator types, by their code.
@@ -24,19 +26,21 @@ class SmemDescriptor:
     """A matrix in shared memory.
 
     ``start``: byte offset in the shared window. ``leading_bytes``, ``stride_bytes``: the leading
-    and stride dimension byte offsets. All are multiples of 16 below 2^18.
+    and stride dimension byte offsets. All are multiples of 16 below 2^18. ``version``: bits 46-48,
+    0b001 for tcgen05; wgmma leaves them zero and has its swizzle mode in bits 62-63 only.
     """
 
     start: int
     leading_bytes: int
     stride_bytes: int
     swizzle: Swizzle
+    version: int = TCGEN05
 
     @classmethod
     @lru_cache(maxsize=4096)
-    def decode(cls, bits: int) -> SmemDescriptor:
+    def decode(cls, bits: int, version: int = TCGEN05) -> SmemDescriptor:
         """From the 64-bit operand. Raises UnsupportedPtx for fields that are not modelled."""
-        _require(_field(bits, 46, 3) == 0b001, bits, "bits 46-48 must be 0b001")
+        _require(_field(bits, 46, 3) == version, bits, f"bits 46-48 must be {version:#05b}")
         _require(_field(bits, 49, 3) == 0, bits, "a base offset is not modelled")
         _require(_field(bits, 52, 1) == 0, bits, "an absolute leading dimension is not modelled")
         for low, width in ((14, 2), (30, 2), (53, 8)):
@@ -46,6 +50,7 @@ class SmemDescriptor:
             leading_bytes=_field(bits, 16, 14) << 4,
             stride_bytes=_field(bits, 32, 14) << 4,
             swizzle=Swizzle.from_descriptor(_field(bits, 61, 3)),
+            version=version,
         )
 
     def encode(self) -> int:
@@ -57,7 +62,7 @@ class SmemDescriptor:
             self.start >> 4
             | (self.leading_bytes >> 4) << 16
             | (self.stride_bytes >> 4) << 32
-            | 0b001 << 46
+            | self.version << 46
             | self.swizzle.descriptor_code << 61
         )
 

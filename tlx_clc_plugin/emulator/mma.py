@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+import torch
 
-from .descriptors import InstructionDescriptor, SmemDescriptor
+from .descriptors import TCGEN05, InstructionDescriptor, SmemDescriptor
 from .errors import MemoryFault, UnsupportedPtx
 from .memory import DYNAMIC_SMEM_OFFSET, SharedMemory
 from .swizzle import Swizzle, swizzle
@@ -19,6 +20,10 @@ K_BYTES = 32
 
 # A table is faster than numpy's conversion of halves.
 _F16_TO_F32 = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+_FP8_TO_F32 = {
+    name: torch.arange(256, dtype=torch.uint8).view(dtype).float().numpy()
+    for name, dtype in (("e4m3", torch.float8_e4m3fn), ("e5m2", torch.float8_e5m2))
+}
 _TF32_MASK = np.uint32(0xFFFFE000)  # the 10 mantissa bits that tensor cores read
 
 
@@ -44,8 +49,8 @@ def mma(
     """
     instruction = InstructionDescriptor.decode(instruction_bits, kind)
     _check(instruction)
-    a = _operand(smem, a_bits, instruction.m, instruction.transpose_a, instruction.input_type)
-    b = _operand(smem, b_bits, instruction.n, instruction.transpose_b, instruction.input_type)
+    a = smem_operand(smem, a_bits, instruction.m, instruction.transpose_a, instruction.input_type)
+    b = smem_operand(smem, b_bits, instruction.n, instruction.transpose_b, instruction.input_type)
     product = b @ a.T  # D transposed, as tensor memory has it: columns first
     if instruction.negate_a != instruction.negate_b:
         np.negative(product, out=product)
@@ -71,31 +76,41 @@ def _check(instruction: InstructionDescriptor) -> None:
         raise UnsupportedPtx("tcgen05.mma of MN-major tf32 operands")
 
 
-def _operand(
-    smem: SharedMemory, bits: int, extent: int, mn_major: bool, input_type: str
+def smem_operand(
+    smem: SharedMemory,
+    bits: int,
+    extent: int,
+    mn_major: bool,
+    input_type: str,
+    version: int = TCGEN05,
 ) -> np.ndarray:
-    """An operand as float32 of shape (extent, K), ``extent`` being M or N."""
-    layout = SmemDescriptor.decode(bits)
+    """A or B as float32 of shape (extent, K), ``extent`` being M or N, from its descriptor.
+
+    ``version``: of the descriptor. Raises MemoryFault if the matrix is not all shared memory.
+    """
+    layout = SmemDescriptor.decode(bits, version)
     phase = layout.start % SWIZZLE_PERIOD
     gather = _mn_major_granules if mn_major else _k_major_granules
     index, last = gather(extent, layout.swizzle, layout.leading_bytes, layout.stride_bytes, phase)
     first = (layout.start - phase) // GRANULE_BYTES
     if layout.start < DYNAMIC_SMEM_OFFSET or (first + last + 1) * GRANULE_BYTES > smem.window_end:
         raise MemoryFault(
-            f"operand of tcgen05.mma (descriptor {bits:#x}, bytes {layout.start:#x} to "
+            f"operand of an mma (descriptor {bits:#x}, bytes {layout.start:#x} to "
             f"{(first + last + 1) * GRANULE_BYTES:#x}) is not all inside {smem}"
         )
-    values = _to_float32(smem.granules[first:].take(index), input_type)
+    values = to_float32(smem.granules[first:].take(index), input_type)
     return values.T if mn_major else values
 
 
-def _to_float32(granules: np.ndarray, input_type: str) -> np.ndarray:
-    """Each row of 16-byte granules as a row of float32."""
+def to_float32(words: np.ndarray, input_type: str) -> np.ndarray:
+    """Each row of words (of any size) as a row of its elements in float32."""
     if input_type == "f16":
-        return _F16_TO_F32.take(granules.view(np.uint16))
+        return _F16_TO_F32.take(words.view(np.uint16))
     if input_type == "bf16":
-        return np.left_shift(granules.view(np.uint16), 16, dtype=np.uint32).view(np.float32)
-    return (granules.view(np.uint32) & _TF32_MASK).view(np.float32)
+        return np.left_shift(words.view(np.uint16), 16, dtype=np.uint32).view(np.float32)
+    if input_type == "tf32":
+        return (words.view(np.uint32) & _TF32_MASK).view(np.float32)
+    return _FP8_TO_F32[input_type].take(words.view(np.uint8))
 
 
 # The canonical layouts (PTX ISA, "Canonical layouts" of tcgen05; CUTLASS

@@ -20,6 +20,7 @@ from .tensor_memory import TensorMemory
 
 if TYPE_CHECKING:
     from .launch import Grid
+    from .wgmma import Warpgroup
 
 
 class Signal(enum.Enum):
@@ -175,6 +176,7 @@ class Cta:
         self.tensor_memory = TensorMemory()
         self.mbarriers = MbarrierTable()
         self.named_barriers: dict[int, NamedBarrier] = {}
+        self.warpgroups: dict[int, Warpgroup] = {}  # those that have used wgmma
         self.environment = grid.cta_environment(ctaid, sm)
         self.tma_stores: list[TmaStore] = []
         self.cancels_in_flight = 0
