@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .errors import UnsupportedPtx
+from .errors import MemoryFault, UnsupportedPtx
 from .modifiers import Modifiers
 from .operands import Body, Operands
 from .ptx import Address
@@ -94,6 +94,38 @@ def _tma_store(m: Modifiers, ops: Operands, rank: int) -> Body:
     return body
 
 
+def _bulk_copy(m: Modifiers, ops: Operands) -> Body:
+    """cp.async.bulk of plain bytes, global to shared memory."""
+    m.take(("shared::cta", "shared::cluster"))
+    m.take(("global",))
+    m.take(("mbarrier::complete_tx::bytes",))
+    hinted = m.flag("L2::cache_hint")
+    target, source, size, barrier, *_ = ops.count(4 + hinted)
+    target, source, barrier = (ops.address(x) for x in (target, source, barrier))
+    size = ops.values(size)
+
+    def body(warp, lanes):
+        cta = warp.cta
+        for lane in lanes:
+            to, at, nbytes, signal = (int(x(warp)[lane]) for x in (target, source, size, barrier))
+            if (to | at | nbytes) % 16:
+                raise MemoryFault(
+                    f"cp.async.bulk takes multiples of 16, got {nbytes} bytes "
+                    f"from {at:#x} to {to:#x}"
+                )
+
+            def apply(to=to, at=at, nbytes=nbytes, signal=signal):
+                window = cta.grid.memory.window(at)
+                first, offset = cta.shared.span(to, nbytes), window.span(at, nbytes)
+                cta.shared.data[first : first + nbytes] = window.data[offset : offset + nbytes]
+                cta.mbarriers.at(signal).complete_tx(nbytes)
+
+            cta.issue(ops.instruction, apply)
+        return Signal.YIELD
+
+    return body
+
+
 def _commit_bulk(m: Modifiers, ops: Operands) -> Body:
     ops.count(0)
 
@@ -115,6 +147,7 @@ def _wait_for_bulk(m: Modifiers, ops: Operands) -> Body:
 
 
 DECODERS = {
+    "cp.async.bulk": _bulk_copy,
     "cp.async.bulk.tensor": _tensor_copy,
     "cp.async.bulk.commit_group": _commit_bulk,
     "cp.async.bulk.wait_group": _wait_for_bulk,
