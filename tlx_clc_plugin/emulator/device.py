@@ -22,10 +22,11 @@ class EmulatedDevice:
     TensorDescriptors over CPU tensors, and has run when the launch returns. On exit the former
     Triton driver is active again.
 
-    ``arch``: "sm_100a" (Blackwell) or "sm_90a" (Hopper). ``sms``: simulated SMs, each running one CTA at a time. ``policy``: when asynchronous
-    operations take place: "eager" (as early as possible), "lazy" (as late as possible) or
-    "random" (by ``seed``). ``max_steps``: warp instructions of a launch beyond which it is taken
-    for a livelock. ``launches``: a report of each launch so far.
+    ``arch``: "sm_100a" (Blackwell) or "sm_90a" (Hopper). ``sms``: simulated SMs, each running one
+    CTA at a time. ``policy``: when asynchronous operations take place: "eager" (as early as
+    possible), "lazy" (as late as possible) or "random" (by ``seed``). ``max_steps``: warp
+    instructions of a launch beyond which it is taken for a livelock. ``launches``: a report of
+    each launch so far.
 
     Raises ValueError for an arch, sms or policy out of range. Launches raise EmulationError.
     """
