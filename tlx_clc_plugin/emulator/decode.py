@@ -13,7 +13,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from . import alu, clc_ops, control_ops, memory_ops, sync_ops, tcgen05_ops, tma_ops, wgmma_ops
+from . import (
+    alu,
+    atomic_ops,
+    clc_ops,
+    control_ops,
+    memory_ops,
+    sync_ops,
+    tcgen05_ops,
+    tma_ops,
+    wgmma_ops,
+)
 from .codegen import Code, storage
 from .errors import UnsupportedPtx
 from .lanes import ALL_LANES, WARP_LANES
@@ -34,6 +44,7 @@ _TRUE, _FALSE = bytes([1] * WARP_LANES), bytes(WARP_LANES)
 _DECODERS = {
     **control_ops.DECODERS,
     **memory_ops.DECODERS,
+    **atomic_ops.DECODERS,
     **sync_ops.DECODERS,
     **tcgen05_ops.DECODERS,
     **tma_ops.DECODERS,
