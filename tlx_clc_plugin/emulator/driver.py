@@ -93,10 +93,6 @@ class Launcher:
         self._names = tuple(source.signature)
         self._metadata = metadata
         self._ptx = _ptx(metadata.hash, metadata.name)
-        if tuple(getattr(metadata, "cluster_dims", (1, 1, 1))) != (1, 1, 1) or (
-            metadata.num_ctas != 1 or getattr(metadata, "ctas_per_cga", None)
-        ):
-            raise UnsupportedPtx(f"{metadata.name} runs in clusters of several CTAs")
 
     def __call__(
         self,
