@@ -98,8 +98,8 @@ def run(a, b, a_major, b_major, swizzles, input_type, *, d_column=0, first_accum
     )
     for i, k in enumerate(range(0, a.shape[1], K_PER_MMA[input_type])):
         mma(
-            tmem,
-            smem,
+            [tmem],
+            [smem],
             d_column,
             placed_a.descriptor(k),
             placed_b.descriptor(k),
@@ -209,8 +209,8 @@ def test_unmodelled_instructions(m, n, input_type, changes, words):
     tmem.alloc(512)
     with pytest.raises(UnsupportedPtx, match=words):
         mma(
-            tmem,
-            SharedMemory(32768),
+            [tmem],
+            [SharedMemory(32768)],
             0,
             descriptor,
             descriptor,
@@ -227,7 +227,7 @@ def test_operands_out_of_bounds(start, fits):
     instruction = InstructionDescriptor(m=128, n=128, input_type="f16").encode()
     tmem = TensorMemory()
     tmem.alloc(128)
-    arguments = (tmem, SharedMemory(4096), 0, descriptor, descriptor, instruction)
+    arguments = ([tmem], [SharedMemory(4096)], 0, descriptor, descriptor, instruction)
     if fits:
         mma(*arguments, kind="f16", accumulate=False)
     else:
@@ -242,8 +242,8 @@ def test_accumulator_outside_the_allocation():
     tmem.alloc(128)
     with pytest.raises(MemoryFault, match=r"columns \[16, 144\)"):
         mma(
-            tmem,
-            SharedMemory(4096),
+            [tmem],
+            [SharedMemory(4096)],
             16,
             descriptor,
             descriptor,

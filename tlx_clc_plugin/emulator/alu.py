@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from . import lanes
+from .cluster import WINDOW_SHIFT
 from .codegen import BITS, DTYPES, FLOATS, INTEGERS, Code
 from .errors import UnsupportedPtx
 from .modifiers import CACHE_HINTS, Modifiers
@@ -65,12 +66,19 @@ def _float_modifiers(m: Modifiers, kind: str) -> None:
         m.flag("rn")
 
 
+def _widened(code, m, a: Operand) -> str:
+    """An fp32 operand, or one of half precision if the opcode names that type as well."""
+    kind = m.take(("f16", "bf16"), default="f32")
+    return f"{code.value(a, kind)}" + (".astype('f4')" if kind == "f16" else "")
+
+
 def _binary(name: str, operator: str, kinds: tuple[str, ...]):
     @_emitter(name)
     def emit(code, m, d, a, b):
         kind = _bitwise_kind(m.take(kinds))
         _float_modifiers(m, kind)
-        code.assign(d, kind, f"{code.value(a, kind)} {operator} {code.value(b, kind)}")
+        first = _widened(code, m, a) if kind == "f32" else code.value(a, kind)
+        code.assign(d, kind, f"{first} {operator} {code.value(b, kind)}")
 
 
 _binary("add", "+", (*INTEGERS, *FLOATS))
@@ -292,6 +300,15 @@ def _mov(code, m, d, a):
         code.pack(d, kind, a.elements)
     else:
         code.assign(d, kind, code.value(a, kind))
+
+
+@_emitter("mapa")
+def _mapa(code, m, d, a, rank):
+    """The address of a shared variable in the CTA of a rank: see cluster.py."""
+    m.take(("shared::cluster",))
+    m.take(("u32",))
+    window = f"{code.value(rank, 'u32')} + np.uint32(1) << np.uint32({WINDOW_SHIFT})"
+    code.assign(d, "u32", f"{code.value(a, 'u32')} | ({window})")
 
 
 @_emitter("cvta")

@@ -21,6 +21,7 @@ from . import (
     memory_ops,
     sync_ops,
     tcgen05_ops,
+    tensormap_ops,
     tma_ops,
     wgmma_ops,
 )
@@ -48,6 +49,7 @@ _DECODERS = {
     **sync_ops.DECODERS,
     **tcgen05_ops.DECODERS,
     **tma_ops.DECODERS,
+    **tensormap_ops.DECODERS,
     **clc_ops.DECODERS,
     **wgmma_ops.DECODERS,
 }

@@ -126,6 +126,7 @@ class Launcher:
             parameters=parameters,
             memory=memory,
             shared_bytes=self._metadata.shared,
+            cluster=tuple(self._metadata.cluster_dims),
             sms=device.sms,
             policy=device.policy,
             seed=device.seed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -28,8 +29,8 @@ _TF32_MASK = np.uint32(0xFFFFE000)  # the 10 mantissa bits that tensor cores rea
 
 
 def mma(
-    tmem: TensorMemory,
-    smem: SharedMemory,
+    tmems: Sequence[TensorMemory],
+    smems: Sequence[SharedMemory],
     d_address: int,
     a_bits: int,
     b_bits: int,
@@ -38,37 +39,48 @@ def mma(
     kind: str,
     accumulate: bool,
 ) -> None:
-    """Carry out one tcgen05.mma.cta_group::1 of ``kind`` "f16" or "tf32".
+    """Carry out one tcgen05.mma of ``kind`` "f16" or "tf32", in one CTA or a pair of them.
+
+    ``tmems``, ``smems``: of each CTA. Of a pair each CTA holds half of the rows of A and of D,
+    and half of the columns of B; descriptors and ``d_address`` are the same for both.
 
     ``a_bits``, ``b_bits``: 64-bit shared memory descriptors; ``instruction_bits``: the 32-bit
     instruction descriptor; ``d_address``: tensor memory address of D, which is overwritten
-    unless ``accumulate``. D has M = 128 rows, one a lane, and N columns of fp32.
+    unless ``accumulate``. D has 128 rows a CTA, one a lane, and N columns of fp32.
 
     Products are summed in fp32, in no stated order, like the hardware's. Raises UnsupportedPtx
     for shapes, types and layouts that are not modelled, MemoryFault for operands out of bounds.
     """
     instruction = InstructionDescriptor.decode(instruction_bits, kind)
-    _check(instruction)
-    a = smem_operand(smem, a_bits, instruction.m, instruction.transpose_a, instruction.input_type)
-    b = smem_operand(smem, b_bits, instruction.n, instruction.transpose_b, instruction.input_type)
-    product = b @ a.T  # D transposed, as tensor memory has it: columns first
-    if instruction.negate_a != instruction.negate_b:
-        np.negative(product, out=product)
+    ctas = len(tmems)
+    _check(instruction, ctas)
     if d_address >> 16:
         raise MemoryFault(f"an accumulator of {LANES} rows begins at lane 0, got {d_address >> 16}")
-    d = tmem.cells[tmem.columns(d_address & 0xFFFF, instruction.n)].view(np.float32)
-    if accumulate:
-        d += product
-    else:
-        d[...] = product
+    input_type, share = instruction.input_type, instruction.n // ctas
+    b = [smem_operand(x, b_bits, share, instruction.transpose_b, input_type) for x in smems]
+    b = np.concatenate(b) if ctas > 1 else b[0]
+    for tmem, smem in zip(tmems, smems, strict=True):
+        a = smem_operand(smem, a_bits, LANES, instruction.transpose_a, input_type)
+        product = b @ a.T  # D transposed, as tensor memory has it: columns first
+        if instruction.negate_a != instruction.negate_b:
+            np.negative(product, out=product)
+        d = tmem.cells[tmem.columns(d_address & 0xFFFF, instruction.n)].view(np.float32)
+        if accumulate:
+            d += product
+        else:
+            d[...] = product
 
 
-def _check(instruction: InstructionDescriptor) -> None:
-    if instruction.m != LANES:
-        raise UnsupportedPtx(f"tcgen05.mma with M = {instruction.m}; only {LANES} is modelled")
-    if instruction.n % 16 or not 16 <= instruction.n <= 256:
+def _check(instruction: InstructionDescriptor, ctas: int) -> None:
+    if instruction.m != LANES * ctas:
         raise UnsupportedPtx(
-            f"tcgen05.mma with N = {instruction.n}; M = {LANES} takes multiples of 16 up to 256"
+            f"tcgen05.mma with M = {instruction.m} in {ctas} CTAs; only {LANES * ctas} is modelled"
+        )
+    step = 16 * ctas
+    if instruction.n % step or not step <= instruction.n <= 256:
+        raise UnsupportedPtx(
+            f"tcgen05.mma with N = {instruction.n}; M = {instruction.m} takes multiples of {step} "
+            "up to 256"
         )
     if instruction.accumulator_type != "f32":
         raise UnsupportedPtx("tcgen05.mma with an f16 accumulator")

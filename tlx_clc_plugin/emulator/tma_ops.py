@@ -9,6 +9,7 @@ from .modifiers import Modifiers
 from .operands import Body, Operands
 from .ptx import Address
 from .report import TmaStore
+from .tensormap_ops import read_tensor_map
 from .tma import read_global_box, read_shared_box, write_global_box, write_shared_box
 from .warp import Signal
 
@@ -35,15 +36,21 @@ def _tensor_operand(ops: Operands, operand: Address, rank: int):
 
     def tensor(warp, lane):
         at = tuple(int(np.int32(x(warp)[lane])) for x in coordinates)
-        return warp.cta.grid.tensor_map(int(address(warp)[lane])), at
+        where, grid = int(address(warp)[lane]), warp.cta.grid
+        if where in grid.tensor_maps:
+            return grid.tensor_maps[where], at
+        return read_tensor_map(grid.memory, where), at
 
     return tensor
 
 
 def _tma_load(m: Modifiers, ops: Operands, rank: int) -> Body:
-    hinted = m.flag("L2::cache_hint")
-    target, source, barrier, *_ = ops.count(3 + hinted)
+    """With a mask: to the same addresses in each CTA of the cluster whose bit is set."""
+    hinted, multicast = m.flag("L2::cache_hint"), m.flag("multicast::cluster")
+    m.flag("cta_group::1", "cta_group::2")  # where the barrier may be: in any CTA of the cluster
+    target, source, barrier, *rest = ops.count(3 + hinted + multicast)
     target, barrier = ops.address(target), ops.address(barrier)
+    mask = ops.values(rest[0], 2) if multicast else None
     tensor = _tensor_operand(ops, source, rank)
 
     def body(warp, lanes):
@@ -51,11 +58,23 @@ def _tma_load(m: Modifiers, ops: Operands, rank: int) -> Body:
         for lane in lanes:
             tensor_map, coords = tensor(warp, lane)
             where, signal = int(target(warp)[lane]), int(barrier(warp)[lane])
+            targets = int(mask(warp)[lane]) if multicast else 0
 
-            def apply(tensor_map=tensor_map, coords=coords, where=where, signal=signal):
+            def apply(
+                tensor_map=tensor_map,
+                coords=coords,
+                where=where,
+                signal=signal,
+                targets=targets,
+            ):
                 box = read_global_box(cta.grid.memory, tensor_map, coords)
-                write_shared_box(cta.shared, tensor_map, where, box)
-                cta.mbarriers.at(signal).complete_tx(tensor_map.box_bytes)
+                cluster = cta.cluster
+                for receiver in cluster.multicast(targets) if multicast else (cta,):
+                    # An address of a peer stays one; other addresses are the receiver's own.
+                    owner, at = cluster.locate(receiver, where)
+                    write_shared_box(owner.shared, tensor_map, at, box)
+                    owner, at = cluster.locate(receiver, signal)
+                    owner.mbarriers.at(at).complete_tx(tensor_map.box_bytes)
 
             cta.issue(ops.instruction, apply)
         return Signal.YIELD
