@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -156,7 +156,7 @@ def tutorials() -> dict[str, Callable[[str], np.ndarray]]:
         for layout in layouts:
             for shape in ((144, 272, 208), (256, 128, 64)):
                 key = f"{name} {layout} {shape}"
-                result[key] = partial(_tutorial, name, config, layout, shape)
+                result[key] = functools.partial(_tutorial, name, config, layout, shape)
     return result
 
 
@@ -182,8 +182,9 @@ def few_sms(count: int):
     return mock.patch("torch.cuda.get_device_properties", lambda device=None: properties)
 
 
+@functools.cache
 def tutorial_module(name: str) -> types.ModuleType:
-    """A fresh import of one of fbtriton's TLX tutorials, for the device active now."""
+    """One of fbtriton's TLX tutorials. The first call must be while the device is active."""
     import triton.language.extra.tlx as tlx
 
     path = Path(tlx.__file__).parent / "tutorials" / f"{name}.py"
