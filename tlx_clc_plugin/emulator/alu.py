@@ -20,7 +20,8 @@ HELPERS = {
     name: getattr(lanes, name)
     for name in (
         "div rem mul_hi shl shr funnel bfe bfi prmt lop3 shuffle widen_bf16 round_bf16 "
-        "truncate_bf16 truncate_f16 canonical float_to_int int_to_int fma pack unpack pack_f16 LEADER"
+        "truncate_bf16 truncate_f16 canonical extremum float_to_int int_to_int fma pack unpack pack_f16 "
+        "LEADER"
     ).split()
 } | {"where": np.where, "np": np}
 
@@ -115,10 +116,12 @@ def _extremum(name: str):
     @_emitter(name)
     def emit(code, m, d, a, b):
         kind = m.take((*INTEGERS, *FLOATS))
-        # Of a number and a NaN the number is taken, unless .NaN is given.
-        function = f"np.{name}imum" if kind in INTEGERS or m.flag("NaN") else f"np.f{name}"
-        value = f"{function}({code.value(a, kind)}, {code.value(b, kind)})"
-        code.assign(d, kind, _canonical(kind, value))
+        first, second = code.value(a, kind), code.value(b, kind)
+        if kind in INTEGERS:
+            code.assign(d, kind, f"np.{name}imum({first}, {second})")
+        else:
+            value = f"extremum('{name}', {m.flag('NaN')}, {first}, {second})"
+            code.assign(d, kind, _canonical(kind, value))
 
 
 _extremum("min")

@@ -116,14 +116,26 @@ def shuffle(mode: str, a: np.ndarray, b: np.ndarray, c: np.ndarray):
 # The NaN that arithmetic in single and half precision gives, whatever the operands' payload (PTX
 # ISA, "Floating Point Instructions"); of bf16, round_bf16 takes care.
 _NAN = {
-    bits: np.array((1 << bits - 1) - 1, f"u{bits // 8}").view(f"f{bits // 8}") for bits in (16, 32)
+    2: np.array(0x7FFF, np.uint16).view(np.float16),
+    4: np.array(0x7FFFFFFF, np.uint32).view(np.float32),
 }
 
 
 def canonical(a: np.ndarray) -> np.ndarray:
     """``a``, fp16 or fp32, with every NaN as the hardware has it."""
     nan = np.isnan(a)
-    return np.where(nan, _NAN[8 * a.itemsize], a) if nan.any() else a
+    return np.where(nan, _NAN[a.itemsize], a) if nan.any() else a
+
+
+def extremum(name: str, propagate: bool, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """min or max of floating point; of a number and a NaN the number, unless ``propagate``."""
+    result = getattr(np, f"{name}imum" if propagate else f"f{name}")(a, b)
+    equal = a == b
+    if equal.any():  # zeros may differ in sign: -0 is the smaller one
+        bits = f"u{a.itemsize}"
+        a, b = a.view(bits), b.view(bits)
+        result = np.where(equal, (a | b if name == "min" else a & b).view(result.dtype), result)
+    return result
 
 
 def widen_bf16(a: np.ndarray) -> np.ndarray:
