@@ -20,8 +20,8 @@ HELPERS = {
     name: getattr(lanes, name)
     for name in (
         "div rem mul_hi shl shr funnel bfe bfi prmt lop3 shuffle widen_bf16 round_bf16 "
-        "truncate_bf16 truncate_f16 canonical extremum float_to_int int_to_int fma pack unpack pack_f16 "
-        "LEADER"
+        "truncate_bf16 truncate_f16 canonical extremum float_to_int int_to_int fma pack unpack "
+        "pack_f16 LEADER"
     ).split()
 } | {"where": np.where, "np": np}
 

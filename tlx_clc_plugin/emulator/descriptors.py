@@ -17,7 +17,11 @@ TCGEN05, WGMMA = 0b001, 0b000  # versions of the shared memory descriptor
 ADDRESS_MASK = 0x3FFF0  # addresses and offsets: 18 bits, in units of 16 bytes
 
 # Operand types by mma kind, and accumulator types, by their code.
-INPUT_TYPES = {"f16": {0: "f16", 1: "bf16"}, "tf32": {2: "tf32"}}
+INPUT_TYPES = {
+    "f16": {0: "f16", 1: "bf16"},
+    "tf32": {2: "tf32"},
+    "f8f6f4": {0: "e4m3", 1: "e5m2"},
+}
 ACCUMULATOR_TYPES = {0: "f16", 1: "f32"}
 
 
@@ -69,9 +73,10 @@ class SmemDescriptor:
 
 @dataclass(frozen=True)
 class InstructionDescriptor:
-    """Shape and types of one tcgen05.mma of kind f16 or tf32.
+    """Shape and types of one tcgen05.mma of kind f16, tf32 or f8f6f4.
 
-    ``m``, ``n``: rows and columns of D. ``input_type``: "f16", "bf16" or "tf32", of A and B.
+    ``m``, ``n``: rows and columns of D. ``input_type``: "f16", "bf16", "tf32", "e4m3" or "e5m2",
+    of A and B; ``b_type``: of B alone, where it is another one (of eight bits).
     ``accumulator_type``: "f32" or "f16". A transposed operand is MN-major, otherwise K-major.
     """
 
@@ -83,11 +88,12 @@ class InstructionDescriptor:
     transpose_b: bool = False
     negate_a: bool = False
     negate_b: bool = False
+    b_type: str | None = None
 
     @classmethod
     @lru_cache(maxsize=256)
     def decode(cls, bits: int, kind: str) -> InstructionDescriptor:
-        """From the 32-bit operand of an mma of ``kind`` "f16" or "tf32".
+        """From the 32-bit operand of an mma of ``kind`` "f16", "tf32" or "f8f6f4".
 
         Raises UnsupportedPtx for other kinds and for fields that are not modelled.
         """
@@ -100,7 +106,9 @@ class InstructionDescriptor:
             _require(_field(bits, bit, 1) == 0, bits, f"bit {bit} must be zero")
         a_type, b_type, d_type = _field(bits, 7, 3), _field(bits, 10, 3), _field(bits, 4, 2)
         _require(a_type in INPUT_TYPES[kind], bits, f"type {a_type} of A is not one of kind {kind}")
-        _require(a_type == b_type, bits, f"types {a_type} of A and {b_type} of B differ")
+        _require(b_type in INPUT_TYPES[kind], bits, f"type {b_type} of B is not one of kind {kind}")
+        if kind != "f8f6f4":
+            _require(a_type == b_type, bits, f"types {a_type} of A and {b_type} of B differ")
         _require(d_type in ACCUMULATOR_TYPES, bits, f"type {d_type} of D is no float")
         return cls(
             m=_field(bits, 24, 5) << 4,
@@ -111,6 +119,7 @@ class InstructionDescriptor:
             transpose_b=bool(_field(bits, 16, 1)),
             negate_a=bool(_field(bits, 13, 1)),
             negate_b=bool(_field(bits, 14, 1)),
+            b_type=None if a_type == b_type else INPUT_TYPES[kind][b_type],
         )
 
     def encode(self) -> int:
@@ -123,7 +132,7 @@ class InstructionDescriptor:
         return (
             accumulator_code << 4
             | input_code << 7
-            | input_code << 10
+            | codes[self.b_type or self.input_type] << 10
             | self.negate_a << 13
             | self.negate_b << 14
             | self.transpose_a << 15

@@ -16,8 +16,10 @@ from .tensor_memory import LANES, TensorMemory
 from .tma import SWIZZLE_PERIOD
 
 GRANULE_BYTES = 16
-# Every kind reads 32 bytes of each row or column along K: 16 or 8 elements (PTX ISA, tcgen05.mma).
+# Every kind reads 32 bytes of each row or column along K: 32, 16 or 8 elements (PTX ISA,
+# tcgen05.mma).
 K_BYTES = 32
+ELEMENT_BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1}
 
 # A table is faster than numpy's conversion of halves.
 _F16_TO_F32 = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
@@ -39,14 +41,15 @@ def mma(
     kind: str,
     accumulate: bool,
 ) -> None:
-    """Carry out one tcgen05.mma of ``kind`` "f16" or "tf32", in one CTA or a pair of them.
+    """Carry out one tcgen05.mma of ``kind`` "f16", "tf32" or "f8f6f4", in a CTA or a pair of them.
 
     ``tmems``, ``smems``: of each CTA. Of a pair each CTA holds half of the rows of A and of D,
     and half of the columns of B; descriptors and ``d_address`` are the same for both.
 
     ``a_bits``, ``b_bits``: 64-bit shared memory descriptors; ``instruction_bits``: the 32-bit
     instruction descriptor; ``d_address``: tensor memory address of D, which is overwritten
-    unless ``accumulate``. D has 128 rows a CTA, one a lane, and N columns of fp32.
+    unless ``accumulate``. D has 128 rows a CTA, one a lane, and N columns of fp32; or 64, of which
+    16 are in each quarter of the lanes (PTX ISA, "Layout F" of tcgen05.mma).
 
     Products are summed in fp32, in no stated order, like the hardware's. Raises UnsupportedPtx
     for shapes, types and layouts that are not modelled, MemoryFault for operands out of bounds.
@@ -54,17 +57,21 @@ def mma(
     instruction = InstructionDescriptor.decode(instruction_bits, kind)
     ctas = len(tmems)
     _check(instruction, ctas)
-    if d_address >> 16:
-        raise MemoryFault(f"an accumulator of {LANES} rows begins at lane 0, got {d_address >> 16}")
-    input_type, share = instruction.input_type, instruction.n // ctas
-    b = [smem_operand(x, b_bits, share, instruction.transpose_b, input_type) for x in smems]
+    lane, rows = d_address >> 16, instruction.m // ctas
+    if lane not in ((0, 16) if rows == 64 else (0,)):
+        raise MemoryFault(f"an accumulator of {rows} rows begins at lane 0, got {lane}")
+    b_type, share = instruction.b_type or instruction.input_type, instruction.n // ctas
+    b = [smem_operand(x, b_bits, share, instruction.transpose_b, b_type) for x in smems]
     b = np.concatenate(b) if ctas > 1 else b[0]
     for tmem, smem in zip(tmems, smems, strict=True):
-        a = smem_operand(smem, a_bits, LANES, instruction.transpose_a, input_type)
+        a = smem_operand(smem, a_bits, rows, instruction.transpose_a, instruction.input_type)
         product = b @ a.T  # D transposed, as tensor memory has it: columns first
         if instruction.negate_a != instruction.negate_b:
             np.negative(product, out=product)
         d = tmem.cells[tmem.columns(d_address & 0xFFFF, instruction.n)].view(np.float32)
+        if rows == 64:
+            d = d.reshape(-1, 4, 32)[:, :, lane : lane + 16]
+            product = product.reshape(-1, 4, 16)
         if accumulate:
             d += product
         else:
@@ -72,11 +79,9 @@ def mma(
 
 
 def _check(instruction: InstructionDescriptor, ctas: int) -> None:
-    if instruction.m != LANES * ctas:
-        raise UnsupportedPtx(
-            f"tcgen05.mma with M = {instruction.m} in {ctas} CTAs; only {LANES * ctas} is modelled"
-        )
-    step = 16 * ctas
+    if instruction.m != LANES * ctas and (instruction.m, ctas) != (64, 1):
+        raise UnsupportedPtx(f"tcgen05.mma with M = {instruction.m} in {ctas} CTAs")
+    step = 8 if instruction.m == 64 else 16 * ctas
     if instruction.n % step or not step <= instruction.n <= 256:
         raise UnsupportedPtx(
             f"tcgen05.mma with N = {instruction.n}; M = {instruction.m} takes multiples of {step} "
@@ -103,7 +108,9 @@ def smem_operand(
     layout = SmemDescriptor.decode(bits, version)
     phase = layout.start % SWIZZLE_PERIOD
     gather = _mn_major_granules if mn_major else _k_major_granules
-    index, last = gather(extent, layout.swizzle, layout.leading_bytes, layout.stride_bytes, phase)
+    size = ELEMENT_BYTES[input_type]
+    offsets = layout.leading_bytes, layout.stride_bytes
+    index, last = gather(extent, size, layout.swizzle, *offsets, phase)
     first = (layout.start - phase) // GRANULE_BYTES
     if layout.start < DYNAMIC_SMEM_OFFSET or (first + last + 1) * GRANULE_BYTES > smem.window_end:
         raise MemoryFault(
@@ -133,7 +140,7 @@ def to_float32(words: np.ndarray, input_type: str) -> np.ndarray:
 
 @lru_cache(maxsize=1024)
 def _k_major_granules(
-    extent: int, mode: Swizzle, leading: int, stride: int, phase: int
+    extent: int, size: int, mode: Swizzle, leading: int, stride: int, phase: int
 ) -> tuple[np.ndarray, int]:
     """Shape (extent, 2): rows of M or N, granules along K.
 
@@ -147,15 +154,15 @@ def _k_major_granules(
 
 @lru_cache(maxsize=1024)
 def _mn_major_granules(
-    extent: int, mode: Swizzle, leading: int, stride: int, phase: int
+    extent: int, size: int, mode: Swizzle, leading: int, stride: int, phase: int
 ) -> tuple[np.ndarray, int]:
-    """Shape (16, extent / 8): 16-bit elements along K, granules along M or N.
+    """Elements of ``size`` bytes along K, granules along M or N.
 
     Blocks of W bytes along M or N are ``leading`` apart, eight elements along K ``stride``;
     without swizzle the two change roles.
     """
-    k = np.arange(16, dtype=np.intp)[:, None]
-    granule = np.arange(extent // 8, dtype=np.intp)
+    k = np.arange(K_BYTES // size, dtype=np.intp)[:, None]
+    granule = np.arange(extent * size // GRANULE_BYTES, dtype=np.intp)
     if mode is Swizzle.NONE:
         leading, stride = stride, leading
     per_block = mode // GRANULE_BYTES

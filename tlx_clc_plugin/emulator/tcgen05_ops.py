@@ -152,7 +152,7 @@ def _wait_for_tensor(name: str):
 
 def _mma(m: Modifiers, ops: Operands) -> Body:
     paired = m.take(_GROUPS) == "cta_group::2"
-    kind = m.take(("kind::f16", "kind::tf32"))[len("kind::") :]
+    kind = m.take(("kind::f16", "kind::tf32", "kind::f8f6f4"))[len("kind::") :]
     d, a, b, instruction, accumulate = ops.count(5)
     if isinstance(a, Address):
         raise UnsupportedPtx("tcgen05.mma with A in tensor memory")
