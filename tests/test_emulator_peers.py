@@ -1,5 +1,7 @@
 """fbtriton's own GEMM tutorials, unmodified: other people's PTX, against float64."""
 
+from collections import Counter
+
 import pytest
 import torch
 from differential_run import few_sms, tutorial_module
@@ -83,3 +85,17 @@ def test_fault_of_the_pipelined_tutorial():
     assert worst(c, a, b, 1) <= 1.01
     with pytest.raises(ProtocolError, match="exited before its bulk copies had read"):
         peer(*arguments, policy="lazy")
+
+
+def test_fault_of_split_k_with_ragged_rows():
+    """Each split has M rows of the workspace: the last tile of one reaches into the next one's."""
+    config, sms = WS | {"SPLIT_K": 2}, 4
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(size, generator=generator).half() for size in ((300, 200), (200, 64)))
+    with EmulatedDevice(sms=sms) as device, few_sms(sms):
+        tutorial_module("blackwell_gemm_ws").matmul(a, b, config=config)
+    stores = [store for cta in device.launches[0].ctas for store in cta.tma_stores]
+    written = Counter(
+        row for store in stores for row in range(store.coords[1], store.coords[1] + store.box[1])
+    )
+    assert {row for row, count in written.items() if count > 1} == set(range(300, 384))
