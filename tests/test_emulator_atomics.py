@@ -69,3 +69,17 @@ red.relaxed.global.add.noftz.bf16x2 [%d1+12], %r5;
     assert memory[1:2].view(np.float16).tolist() == [6, 3]
     assert memory[2:3].view(np.float32) == 48
     assert memory[3] == 0x42004280  # 32 and 64
+
+
+@pytest.mark.parametrize("name,want", [("inc", [0, 1, 2, 3]), ("dec", [0, 3, 2, 1])])
+def test_wrap_around(name, want):
+    body = f"""
+mov.u32 %r0, %laneid;
+ld.param.b64 %d1, [p0]; ld.param.b64 %d2, [p1];
+atom.global.{name}.u32 %r1, [%d1], 3;
+mad.wide.u32 %d3, %r0, 4, %d2;
+st.global.b32 [%d3], %r1;
+"""
+    out = np.zeros(32, np.uint32)
+    run(kernel(body, params=["u64", "u64"]), np.zeros(1, np.uint32), out)
+    assert out.tolist() == want * 8

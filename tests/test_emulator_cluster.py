@@ -130,8 +130,10 @@ cvta.param.u64 %d3, %d3;
 mov.b16 %h1, {mask};
 @%p6 cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes\
 .multicast::cluster [%r7], [%d3, {{0}}], [%r1], %h1;
-@!%p4 bra end;
+@!%p4 bra loaded;
 {wait(1, "second")}
+loaded:
+{CLUSTER}
 shl.b32 %r8, %r0, 2;
 add.u32 %r8, %r8, %r7;
 ld.shared.b32 %r9, [%r8];
@@ -139,14 +141,12 @@ mad.lo.u32 %r10, %r5, 32, %r0;
 ld.param.b64 %d1, [p0];
 mad.wide.u32 %d2, %r10, 4, %d1;
 st.global.b32 [%d2], %r9;
-end:
-{CLUSTER}
 """
-    out = np.full((2, 32), 99, np.uint32)
+    out = np.zeros((2, 32), np.uint32)
     ptx = kernel(body, params=["u64", "map"])
     run(ptx, out, tensor, arrays=(x,), grid=(2, 1, 1), cluster=(2, 1, 1), policy=policy, seed=1)
     for rank in range(2):
-        assert (out[rank] == (x if mask >> rank & 1 else 99)).all()
+        assert (out[rank] == (x if mask >> rank & 1 else 0xFFFFFFFF)).all()
 
 
 @pytest.mark.parametrize("seed", range(6))
