@@ -497,3 +497,17 @@ def test_special_registers():
 def test_what_is_not_modelled_is_refused(text, message):
     with pytest.raises(UnsupportedPtx, match=message):
         run_instruction(text, [np.zeros(32, np.uint32)], "u4")
+
+
+def test_not_a_number_and_signed_zeros_as_on_the_hardware():
+    nans = np.array([0x7FC00001, 0xFF800001] * 16, np.uint32).view(np.float32)
+    ones, zeros = np.ones(32, np.float32), np.zeros(32, np.float32)
+    for text in ("add.f32 {d}, {0}, {1}", "max.NaN.f32 {d}, {1}, {0}", "mul.f32 {d}, {1}, {0}"):
+        assert (run_instruction(text, [nans, ones], np.uint32) == 0x7FFFFFFF).all()
+    assert (run_instruction("min.f32 {d}, {0}, {1}", [nans, ones], np.float32) == 1).all()
+    assert (run_instruction("cvt.rn.f16.f32 {d}, {0}", [nans], np.uint16) == 0x7FFF).all()
+    assert (run_instruction("cvt.rni.s64.f32 {d}, {0}", [nans], np.uint64) == 1 << 63).all()
+    for first, second in ((zeros, -zeros), (-zeros, zeros)):
+        low = run_instruction("min.f32 {d}, {0}, {1}", [first, second], np.float32)
+        high = run_instruction("max.f32 {d}, {0}, {1}", [first, second], np.float32)
+        assert np.signbit(low).all() and not np.signbit(high).any()

@@ -108,7 +108,7 @@ def test_instruction_descriptor_fields_that_are_not_modelled(flipped, words):
         InstructionDescriptor.decode(BASE ^ 1 << flipped, "f16")
 
 
-@pytest.mark.parametrize("kind", ["i8", "f8f6f4", "mxf8f6f4"])
+@pytest.mark.parametrize("kind", ["i8", "mxf4", "mxf8f6f4"])
 def test_other_kinds(kind):
     with pytest.raises(UnsupportedPtx, match=f"kind {kind}"):
         InstructionDescriptor.decode(BASE, kind)

@@ -89,6 +89,16 @@ def assert_product(out, a, b, bias=None):
     assert ((out.double() - exact).abs() <= bound).all()
 
 
+def test_architectures():
+    with EmulatedDevice(arch="sm_90a"), EmulatedDevice():
+        target = triton.runtime.driver.active.get_current_target()
+        assert target.arch == 100
+    with EmulatedDevice(), EmulatedDevice(arch="sm_90a"):
+        assert triton.runtime.driver.active.get_current_target().arch == 90
+    with pytest.raises(ValueError, match="arch must be one of .*, got 'sm_80'"):
+        EmulatedDevice(arch="sm_80")
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_elementwise_kernel_on_views(dtype):
     base = torch.randn(700, generator=torch.Generator().manual_seed(0)).to(dtype)

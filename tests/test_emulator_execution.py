@@ -260,13 +260,13 @@ def test_divergence_is_refused_with_its_place():
 @pytest.mark.parametrize(
     "text,message",
     [
-        ("wgmma.fence.sync.aligned", "unknown instruction wgmma.fence"),
+        ("st.async.shared::cluster.b32 [%r1], %r2", "none of .shared"),
         ("ld.local.b32 %r1, [%r1]", "none of .shared"),
         ("ld.shared.v4.b32 {%r1, %r2}, [%r3]", "2 destinations of a load of 4"),
         ("st.shared.b32 [%r1], 1.0", "is no register"),
         ("cp.async.cg.shared.global [%r1], [%d1], 12", "cp.async"),
         ("tcgen05.ld.sync.aligned.16x64b.x1.b32 {%r1}, [%r2]", "none of .32x32b"),
-        ("tcgen05.mma.cta_group::2.kind::f16 [%r1], %d1, %d2, %r2, %p1", "none of .cta_group::1"),
+        ("tcgen05.mma.cta_group::1.kind::i8 [%r1], %d1, %d2, %r2, %p1", "none of .kind"),
         ("tcgen05.mma.cta_group::1.kind::f16 [%r1], [%r3], %d2, %r2, %p1", "A in tensor memory"),
         ("mbarrier.arrive.shared::cta.b64 %d1, [%r1]", "returns a state"),
         ("mbarrier.try_wait.shared::cta.b64 %p1, [%r1], %d1", "none of .parity"),

@@ -13,7 +13,9 @@ from tlx_clc_plugin.emulator.tensor_memory import TensorMemory
 
 WIDTHS = {Swizzle.NONE: 0, Swizzle.B32: 32, Swizzle.B64: 64, Swizzle.B128: 128}
 TORCH_TYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}
-K_PER_MMA = {"f16": 16, "bf16": 16, "tf32": 8}
+TORCH_TYPES |= {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+K_PER_MMA = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32}
+KINDS = {"f16": "f16", "bf16": "f16", "tf32": "tf32", "e4m3": "f8f6f4", "e5m2": "f8f6f4"}
 
 
 def physical(address, width):
@@ -98,16 +100,17 @@ def run(a, b, a_major, b_major, swizzles, input_type, *, d_column=0, first_accum
     )
     for i, k in enumerate(range(0, a.shape[1], K_PER_MMA[input_type])):
         mma(
-            tmem,
-            smem,
+            [tmem],
+            [smem],
             d_column,
             placed_a.descriptor(k),
             placed_b.descriptor(k),
             instruction.encode(),
-            kind="tf32" if input_type == "tf32" else "f16",
+            kind=KINDS[input_type],
             accumulate=first_accumulate or i > 0,
         )
-    return tmem.cells[d_column : d_column + b.shape[0]].view(np.float32).T.copy(), tmem
+    column = d_column & 0xFFFF
+    return tmem.cells[column : column + b.shape[0]].view(np.float32).T.copy(), tmem
 
 
 def random(rng, shape, input_type):
@@ -183,6 +186,31 @@ def test_f16_subnormals_and_infinities():
     assert (d[5] == 0).all()
 
 
+@pytest.mark.parametrize("major", ["k", "mn"])
+@pytest.mark.parametrize("types", [("e4m3", "e4m3"), ("e5m2", "e5m2"), ("e4m3", "e5m2")])
+@pytest.mark.parametrize("swizzle", list(Swizzle))
+def test_eight_bit_types(swizzle, types, major):
+    rng = np.random.default_rng([swizzle, len(major)])
+    k = max(32, int(swizzle))
+    a, b = random(rng, (128, k), types[0]), random(rng, (128, k), types[1])
+    b_type = types[1] if types[0] != types[1] else None
+    d, _ = run(a, b, major, major, (swizzle, swizzle), types[0], b_type=b_type)
+    assert_product(d, a, b)
+
+
+@pytest.mark.parametrize("lane", [0, 16])
+@pytest.mark.parametrize("n", [8, 64, 256])
+def test_sixty_four_rows(n, lane):
+    """Row i is in lane 32 (i / 16) + i % 16 of the tensor memory, or 16 lanes further."""
+    rng = np.random.default_rng(n)
+    a, b = random(rng, (64, 32), "f16"), random(rng, (n, 32), "f16")
+    _, tmem = run(a, b, "k", "k", (Swizzle.B64,) * 2, "f16", d_column=lane << 16)
+    cells = tmem.cells[:n].view(np.float32).T
+    used = [32 * (i // 16) + i % 16 + lane for i in range(64)]
+    assert_product(cells[used], a, b)
+    assert np.isnan(np.delete(cells, used, 0)).all()
+
+
 def test_tf32_ignores_the_low_mantissa_bits():
     rng = np.random.default_rng(7)
     a, b = random(rng, (128, 32), "tf32"), random(rng, (64, 32), "tf32")
@@ -194,7 +222,7 @@ def test_tf32_ignores_the_low_mantissa_bits():
 @pytest.mark.parametrize(
     "m, n, input_type, changes, words",
     [
-        (64, 64, "f16", {}, "M = 64"),
+        (192, 64, "f16", {}, "M = 192"),
         (128, 24, "f16", {}, "N = 24"),
         (128, 8, "f16", {}, "N = 8"),
         (128, 272, "f16", {}, "N = 272"),
@@ -209,13 +237,13 @@ def test_unmodelled_instructions(m, n, input_type, changes, words):
     tmem.alloc(512)
     with pytest.raises(UnsupportedPtx, match=words):
         mma(
-            tmem,
-            SharedMemory(32768),
+            [tmem],
+            [SharedMemory(32768)],
             0,
             descriptor,
             descriptor,
             instruction,
-            kind="tf32" if input_type == "tf32" else "f16",
+            kind=KINDS[input_type],
             accumulate=False,
         )
 
@@ -227,7 +255,7 @@ def test_operands_out_of_bounds(start, fits):
     instruction = InstructionDescriptor(m=128, n=128, input_type="f16").encode()
     tmem = TensorMemory()
     tmem.alloc(128)
-    arguments = (tmem, SharedMemory(4096), 0, descriptor, descriptor, instruction)
+    arguments = ([tmem], [SharedMemory(4096)], 0, descriptor, descriptor, instruction)
     if fits:
         mma(*arguments, kind="f16", accumulate=False)
     else:
@@ -242,8 +270,8 @@ def test_accumulator_outside_the_allocation():
     tmem.alloc(128)
     with pytest.raises(MemoryFault, match=r"columns \[16, 144\)"):
         mma(
-            tmem,
-            SharedMemory(4096),
+            [tmem],
+            [SharedMemory(4096)],
             16,
             descriptor,
             descriptor,

@@ -148,10 +148,13 @@ def test_errors_name_the_line(body, message):
     assert f"line {line}" in str(caught.value)
 
 
-def test_unknown_module_directives_and_clusters():
+def test_unknown_directives_and_clusters():
     with pytest.raises(UnsupportedPtx, match="PTX line .*global"):
         parse(".global .b8 text[4];" + kernel(""))
-    with pytest.raises(UnsupportedPtx, match="reqnctapercluster 2"):
-        parse(kernel("").replace(".reqntid 32", ".reqntid 32\n.reqnctapercluster 2"))
+    assert parse(kernel("")).cluster == (1, 1, 1)
+    clustered = kernel("").replace(".reqntid 32", ".reqntid 32\n.reqnctapercluster 2, 4")
+    assert parse(clustered).cluster == (2, 4, 1)
+    with pytest.raises(UnsupportedPtx, match="maxntid 64"):
+        parse(kernel("").replace(".reqntid 32", ".reqntid 32\n.maxntid 64"))
     with pytest.raises(UnsupportedPtx, match="whole warps"):
         parse(kernel("").replace(".reqntid 32", ".reqntid 48"))

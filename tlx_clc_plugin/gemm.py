@@ -230,7 +230,7 @@ def _device(device: torch.device, schedule: str) -> tuple[str, int, list[str]]:
     from .emulator import EmulatedDevice
 
     if (emulated := EmulatedDevice.current()) is not None:
-        return "blackwell", emulated.sms, []
+        return ARCHES[emulated.capability[0]], emulated.sms, []
     if schedule == "dynamic":
         return "hopper", _H200_SMS, [f"planned for an H200 ({_H200_SMS} SMs), not being on a GPU"]
     return "blackwell", _B200_SMS, [f"planned for a B200 ({_B200_SMS} SMs), not being on a GPU"]
@@ -251,6 +251,6 @@ def _check_device(device: torch.device) -> None:
 
     if EmulatedDevice.current() is None:
         raise RuntimeError(
-            "a is a CPU tensor: use a GPU, or emulate a Blackwell one with "
+            "a is a CPU tensor: use a GPU, or emulate one with "
             "`with tlx_clc_plugin.emulator.EmulatedDevice(): ...`"
         )

@@ -254,9 +254,10 @@ def tile_counter(device: torch.device) -> torch.Tensor:
     """The dynamic scheduler's two zeros, which a launch leaves as zeros.
 
     One pair per stream, since launches of one stream follow one another. A captured launch gets
-    its own, zeroed by the graph: it may be replayed beside others on any stream.
+    its own, zeroed by the graph: it may be replayed beside others on any stream. So does an
+    emulated one.
     """
-    if torch._C._cuda_isCurrentStreamCapturing():
+    if device.type == "cpu" or torch._C._cuda_isCurrentStreamCapturing():
         return torch.zeros(2, dtype=torch.int32, device=device)
     key = device.index, torch._C._cuda_getCurrentRawStream(device.index)
     counter = _counters.get(key)

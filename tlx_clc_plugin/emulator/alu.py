@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from . import lanes
+from .cluster import WINDOW_SHIFT
 from .codegen import BITS, DTYPES, FLOATS, INTEGERS, Code
 from .errors import UnsupportedPtx
 from .modifiers import CACHE_HINTS, Modifiers
@@ -19,7 +20,8 @@ HELPERS = {
     name: getattr(lanes, name)
     for name in (
         "div rem mul_hi shl shr funnel bfe bfi prmt lop3 shuffle widen_bf16 round_bf16 "
-        "truncate_bf16 truncate_f16 float_to_int int_to_int fma pack unpack pack_f16 LEADER"
+        "truncate_bf16 truncate_f16 canonical extremum float_to_int int_to_int fma pack unpack "
+        "pack_f16 LEADER"
     ).split()
 } | {"where": np.where, "np": np}
 
@@ -65,12 +67,24 @@ def _float_modifiers(m: Modifiers, kind: str) -> None:
         m.flag("rn")
 
 
+def _canonical(kind: str, expression: str) -> str:
+    """The expression of arithmetic in ``kind`` with the hardware's NaN."""
+    return f"canonical({expression})" if kind in ("f32", "f32x2", "f16", "f16x2") else expression
+
+
+def _widened(code, m, a: Operand) -> str:
+    """An fp32 operand, or one of half precision if the opcode names that type as well."""
+    kind = m.take(("f16", "bf16"), default="f32")
+    return f"{code.value(a, kind)}" + (".astype('f4')" if kind == "f16" else "")
+
+
 def _binary(name: str, operator: str, kinds: tuple[str, ...]):
     @_emitter(name)
     def emit(code, m, d, a, b):
         kind = _bitwise_kind(m.take(kinds))
         _float_modifiers(m, kind)
-        code.assign(d, kind, f"{code.value(a, kind)} {operator} {code.value(b, kind)}")
+        first = _widened(code, m, a) if kind == "f32" else code.value(a, kind)
+        code.assign(d, kind, _canonical(kind, f"{first} {operator} {code.value(b, kind)}"))
 
 
 _binary("add", "+", (*INTEGERS, *FLOATS))
@@ -102,9 +116,12 @@ def _extremum(name: str):
     @_emitter(name)
     def emit(code, m, d, a, b):
         kind = m.take((*INTEGERS, *FLOATS))
-        # Of a number and a NaN the number is taken, unless .NaN is given.
-        function = f"np.{name}imum" if kind in INTEGERS or m.flag("NaN") else f"np.f{name}"
-        code.assign(d, kind, f"{function}({code.value(a, kind)}, {code.value(b, kind)})")
+        first, second = code.value(a, kind), code.value(b, kind)
+        if kind in INTEGERS:
+            code.assign(d, kind, f"np.{name}imum({first}, {second})")
+        else:
+            value = f"extremum('{name}', {m.flag('NaN')}, {first}, {second})"
+            code.assign(d, kind, _canonical(kind, value))
 
 
 _extremum("min")
@@ -116,7 +133,7 @@ def _mul(code, m, d, a, b):
     kind = m.take((*INTEGERS, *FLOATS))
     if kind in FLOATS:
         _float_modifiers(m, kind)
-        code.assign(d, kind, f"{code.value(a, kind)} * {code.value(b, kind)}")
+        code.assign(d, kind, _canonical(kind, f"{code.value(a, kind)} * {code.value(b, kind)}"))
         return
     part = m.take(("lo", "hi", "wide"))
     if part == "hi":
@@ -159,7 +176,7 @@ def _div(code, m, d, a, b):
         code.assign(d, kind, f"div({code.value(a, kind)}, {code.value(b, kind)})")
         return
     m.flag("rn", "full", "approx")  # the latter two may be less exact than ours
-    code.assign(d, kind, f"{code.value(a, kind)} / {code.value(b, kind)}")
+    code.assign(d, kind, _canonical(kind, f"{code.value(a, kind)} / {code.value(b, kind)}"))
 
 
 @_emitter("rem")
@@ -174,7 +191,7 @@ def _fma(code, m, d, a, b, c):
     kind = m.take([kind for kind in FLOATS if kind != "f64"])
     a, b, c = (code.value(x, kind) for x in (a, b, c))
     dtype = "f2" if DTYPES[kind] == "f2" else "f4"
-    code.assign(d, kind, f"fma({a}, {b}, {c}).astype('{dtype}')")
+    code.assign(d, kind, _canonical(kind, f"fma({a}, {b}, {c}).astype('{dtype}')"))
 
 
 def _shift(name: str, operator: str):
@@ -294,6 +311,15 @@ def _mov(code, m, d, a):
         code.assign(d, kind, code.value(a, kind))
 
 
+@_emitter("mapa")
+def _mapa(code, m, d, a, rank):
+    """The address of a shared variable in the CTA of a rank: see cluster.py."""
+    m.take(("shared::cluster",))
+    m.take(("u32",))
+    window = f"{code.value(rank, 'u32')} + np.uint32(1) << np.uint32({WINDOW_SHIFT})"
+    code.assign(d, "u32", f"{code.value(a, 'u32')} | ({window})")
+
+
 @_emitter("cvta")
 def _cvta(code, m, d, a):
     m.flag("to")
@@ -391,7 +417,8 @@ def _converted(code, to, source, rounding, saturate, a) -> str:
             return f"float_to_int({value}, '{rounding}', '{DTYPES[to]}')"
         exact = ("f16", "bf16", "f32", "f64").index
         if to in ("f32", "f64") and rounding == "-" and exact(source) < exact(to):
-            return f"{value}.astype('{DTYPES[to]}')"
+            widened = f"{value}.astype('{DTYPES[to]}')"
+            return f"canonical({widened})" if (to, source) == ("f32", "f16") else widened
         if source == "f32" and to in ("f16", "bf16") and rounding in ("rn", "rz"):
             return _narrow(value, to, rounding)
         if (to, source, rounding) == ("f32", "f64", "rn"):
@@ -402,7 +429,7 @@ def _converted(code, to, source, rounding, saturate, a) -> str:
 def _narrow(value: str, to: str, rounding: str) -> str:
     if to == "bf16":
         return f"{'round' if rounding == 'rn' else 'truncate'}_bf16({value})"
-    return f"{value}.astype('f2')" if rounding == "rn" else f"truncate_f16({value})"
+    return f"canonical({value}.astype('f2'))" if rounding == "rn" else f"truncate_f16({value})"
 
 
 @_emitter("shfl")

@@ -1,6 +1,6 @@
 """Cluster Launch Control: the queue that launches and try_cancel share, and its responses.
 
-PTX ISA, "clusterlaunchcontrol". Clusters are single CTAs here. The 16 bytes of a response are
+PTX ISA, "clusterlaunchcontrol". A cluster goes by its first CTA. The 16 bytes of a response are
 opaque to a kernel, which may only query them, so their layout is the emulator's own.
 """
 
@@ -18,14 +18,16 @@ _CANCELED, _FAILED = 0xC1C0_0001, 0xC1C0_0000
 
 
 class ClusterQueue:
-    """The CTAs of a grid that are not launched yet, in launch order (x fastest, z slowest).
+    """The clusters of a grid that are not launched yet, in launch order (x fastest, z slowest).
 
-    ``stolen``: for each CTA, by ctaid, the ctaids that it got by try_cancel, in order.
+    ``grid``: extents in CTAs, multiples of those of a ``cluster``. A cluster goes by the ctaid
+    of its first CTA. ``stolen``: for each CTA, by ctaid, the ctaids that it got by try_cancel,
+    in order.
     """
 
-    def __init__(self, grid: Ctaid):
-        nx, ny, nz = grid
-        self._pending = deque((x, y, z) for z in range(nz) for y in range(ny) for x in range(nx))
+    def __init__(self, grid: Ctaid, cluster: Ctaid = (1, 1, 1)):
+        x, y, z = (range(0, n, step) for n, step in zip(grid, cluster, strict=True))
+        self._pending = deque((i, j, k) for k in z for j in y for i in x)
         self._observed_failure: set[Ctaid] = set()
         self.stolen: dict[Ctaid, list[Ctaid]] = {}
 

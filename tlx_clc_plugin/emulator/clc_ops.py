@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .clc import RESPONSE_BYTES, first_ctaid
-from .errors import UnsupportedPtx
+from .errors import ProtocolError, UnsupportedPtx
 from .modifiers import Modifiers
 from .operands import Body, Operands
 from .ptx import Operand
@@ -16,7 +16,7 @@ def _try_cancel(m: Modifiers, ops: Operands) -> Body:
     m.take(("async",))
     m.take(("shared::cta",), default="shared::cta")
     m.take(("mbarrier::complete_tx::bytes",))
-    m.flag("multicast::cluster::all")  # clusters are single CTAs here
+    everywhere = m.flag("multicast::cluster::all")
     m.take(("b128",))
     response, barrier = ops.count(2)
     response, barrier = ops.address(response), ops.address(barrier)
@@ -30,8 +30,11 @@ def _try_cancel(m: Modifiers, ops: Operands) -> Body:
 
             def apply(where=where, signal=signal):
                 data = np.frombuffer(cta.grid.queue.cancel(cta.ctaid), np.uint8)
-                cta.shared.store(np.array([where], np.uint64), data[None, :])
-                cta.mbarriers.at(signal).complete_tx(RESPONSE_BYTES)
+                for receiver in cta.cluster.ctas if everywhere else (cta,):
+                    if not receiver.live:
+                        raise ProtocolError(f"try_cancel answers CTA {receiver.ctaid}, now exited")
+                    receiver.shared.store(np.array([where], np.uint64), data[None, :])
+                    receiver.mbarriers.at(signal).complete_tx(RESPONSE_BYTES)
                 cta.cancels_in_flight -= 1
 
             cta.issue(ops.instruction, apply)

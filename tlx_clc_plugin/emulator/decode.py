@@ -13,7 +13,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from . import alu, clc_ops, control_ops, memory_ops, sync_ops, tcgen05_ops, tma_ops
+from . import (
+    alu,
+    atomic_ops,
+    clc_ops,
+    control_ops,
+    memory_ops,
+    sync_ops,
+    tcgen05_ops,
+    tensormap_ops,
+    tma_ops,
+    wgmma_ops,
+)
 from .codegen import Code, storage
 from .errors import UnsupportedPtx
 from .lanes import ALL_LANES, WARP_LANES
@@ -34,10 +45,13 @@ _TRUE, _FALSE = bytes([1] * WARP_LANES), bytes(WARP_LANES)
 _DECODERS = {
     **control_ops.DECODERS,
     **memory_ops.DECODERS,
+    **atomic_ops.DECODERS,
     **sync_ops.DECODERS,
     **tcgen05_ops.DECODERS,
     **tma_ops.DECODERS,
+    **tensormap_ops.DECODERS,
     **clc_ops.DECODERS,
+    **wgmma_ops.DECODERS,
 }
 
 
@@ -71,6 +85,11 @@ class Program:
         self._registers = {register: i for i, register in enumerate(self._occurrences)}
         self._poison = [_poison(register) for register in self._registers]
         self._decode(list(_runs(instructions, targets)))
+
+    @property
+    def register_names(self) -> list[str]:
+        """By number."""
+        return [register.name for register in self._registers]
 
     def fresh_registers(self) -> list[np.ndarray]:
         """The registers of a warp that has not begun, poisoned: all bits are ones."""

@@ -1,7 +1,8 @@
-"""The two descriptors of tcgen05.mma: of a matrix in shared memory, and of the instruction.
+"""Descriptors of tensor core instructions: of a matrix in shared memory, and of tcgen05.mma itself.
 
-Layouts: PTX ISA, "Shared memory descriptor" and "Instruction descriptor" of tcgen05; the same in
-CUTLASS cute/arch/mma_sm100_desc.hpp (SmemDescriptor, InstrDescriptor).
+Layouts: PTX ISA, "Shared memory descriptor" and "Instruction descriptor" of tcgen05, "Matrix
+descriptor format" of wgmma; the same in CUTLASS cute/arch/mma_sm100_desc.hpp (SmemDescriptor,
+InstrDescriptor) and mma_sm90_desc.hpp (GmmaDescriptor).
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ from functools import lru_cache
 from .errors import UnsupportedPtx
 from .swizzle import Swizzle
 
+TCGEN05, WGMMA = 0b001, 0b000  # versions of the shared memory descriptor
 ADDRESS_MASK = 0x3FFF0  # addresses and offsets: 18 bits, in units of 16 bytes
 
 # Operand types by mma kind, and accumulator types, by their code.
-INPUT_TYPES = {"f16": {0: "f16", 1: "bf16"}, "tf32": {2: "tf32"}}
+INPUT_TYPES = {
+    "f16": {0: "f16", 1: "bf16"},
+    "tf32": {2: "tf32"},
+    "f8f6f4": {0: "e4m3", 1: "e5m2"},
+}
 ACCUMULATOR_TYPES = {0: "f16", 1: "f32"}
 
 
@@ -24,19 +30,21 @@ class SmemDescriptor:
     """A matrix in shared memory.
 
     ``start``: byte offset in the shared window. ``leading_bytes``, ``stride_bytes``: the leading
-    and stride dimension byte offsets. All are multiples of 16 below 2^18.
+    and stride dimension byte offsets. All are multiples of 16 below 2^18. ``version``: bits 46-48,
+    0b001 for tcgen05; wgmma leaves them zero and has its swizzle mode in bits 62-63 only.
     """
 
     start: int
     leading_bytes: int
     stride_bytes: int
     swizzle: Swizzle
+    version: int = TCGEN05
 
     @classmethod
     @lru_cache(maxsize=4096)
-    def decode(cls, bits: int) -> SmemDescriptor:
+    def decode(cls, bits: int, version: int = TCGEN05) -> SmemDescriptor:
         """From the 64-bit operand. Raises UnsupportedPtx for fields that are not modelled."""
-        _require(_field(bits, 46, 3) == 0b001, bits, "bits 46-48 must be 0b001")
+        _require(_field(bits, 46, 3) == version, bits, f"bits 46-48 must be {version:#05b}")
         _require(_field(bits, 49, 3) == 0, bits, "a base offset is not modelled")
         _require(_field(bits, 52, 1) == 0, bits, "an absolute leading dimension is not modelled")
         for low, width in ((14, 2), (30, 2), (53, 8)):
@@ -46,6 +54,7 @@ class SmemDescriptor:
             leading_bytes=_field(bits, 16, 14) << 4,
             stride_bytes=_field(bits, 32, 14) << 4,
             swizzle=Swizzle.from_descriptor(_field(bits, 61, 3)),
+            version=version,
         )
 
     def encode(self) -> int:
@@ -57,16 +66,17 @@ class SmemDescriptor:
             self.start >> 4
             | (self.leading_bytes >> 4) << 16
             | (self.stride_bytes >> 4) << 32
-            | 0b001 << 46
+            | self.version << 46
             | self.swizzle.descriptor_code << 61
         )
 
 
 @dataclass(frozen=True)
 class InstructionDescriptor:
-    """Shape and types of one tcgen05.mma of kind f16 or tf32.
+    """Shape and types of one tcgen05.mma of kind f16, tf32 or f8f6f4.
 
-    ``m``, ``n``: rows and columns of D. ``input_type``: "f16", "bf16" or "tf32", of A and B.
+    ``m``, ``n``: rows and columns of D. ``input_type``: "f16", "bf16", "tf32", "e4m3" or "e5m2",
+    of A and B; ``b_type``: of B alone, where it is another one (of eight bits).
     ``accumulator_type``: "f32" or "f16". A transposed operand is MN-major, otherwise K-major.
     """
 
@@ -78,11 +88,12 @@ class InstructionDescriptor:
     transpose_b: bool = False
     negate_a: bool = False
     negate_b: bool = False
+    b_type: str | None = None
 
     @classmethod
     @lru_cache(maxsize=256)
     def decode(cls, bits: int, kind: str) -> InstructionDescriptor:
-        """From the 32-bit operand of an mma of ``kind`` "f16" or "tf32".
+        """From the 32-bit operand of an mma of ``kind`` "f16", "tf32" or "f8f6f4".
 
         Raises UnsupportedPtx for other kinds and for fields that are not modelled.
         """
@@ -95,7 +106,9 @@ class InstructionDescriptor:
             _require(_field(bits, bit, 1) == 0, bits, f"bit {bit} must be zero")
         a_type, b_type, d_type = _field(bits, 7, 3), _field(bits, 10, 3), _field(bits, 4, 2)
         _require(a_type in INPUT_TYPES[kind], bits, f"type {a_type} of A is not one of kind {kind}")
-        _require(a_type == b_type, bits, f"types {a_type} of A and {b_type} of B differ")
+        _require(b_type in INPUT_TYPES[kind], bits, f"type {b_type} of B is not one of kind {kind}")
+        if kind != "f8f6f4":
+            _require(a_type == b_type, bits, f"types {a_type} of A and {b_type} of B differ")
         _require(d_type in ACCUMULATOR_TYPES, bits, f"type {d_type} of D is no float")
         return cls(
             m=_field(bits, 24, 5) << 4,
@@ -106,6 +119,7 @@ class InstructionDescriptor:
             transpose_b=bool(_field(bits, 16, 1)),
             negate_a=bool(_field(bits, 13, 1)),
             negate_b=bool(_field(bits, 14, 1)),
+            b_type=None if a_type == b_type else INPUT_TYPES[kind][b_type],
         )
 
     def encode(self) -> int:
@@ -118,7 +132,7 @@ class InstructionDescriptor:
         return (
             accumulator_code << 4
             | input_code << 7
-            | input_code << 10
+            | codes[self.b_type or self.input_type] << 10
             | self.negate_a << 13
             | self.negate_b << 14
             | self.transpose_a << 15

@@ -1,4 +1,4 @@
-"""The Triton driver of the emulated device: compile for sm_100a as usual, launch here."""
+"""The Triton driver of the emulated device: compile for its architecture, launch here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime.cache import get_cache_manager
 
-from .device import EmulatedDevice
+from .device import CAPABILITIES, EmulatedDevice
 from .errors import UnsupportedPtx
 from .lanes import round_bf16
 from .launch import MAX_SHARED_BYTES, Parameter, run_ptx
@@ -22,8 +22,6 @@ from .memory import GlobalMemory
 from .swizzle import Swizzle
 from .tensormap import TensorMap
 
-# Triton keeps compiled kernels by device; this one shares none with a real GPU.
-DEVICE = "emulated sm_100a"
 SCALARS = {"fp16": "<e", "fp32": "<f", "f32": "<f", "fp64": "<d"}
 
 
@@ -39,13 +37,14 @@ class EmulatedDriver(DriverBase):
         return EmulatedDevice.current() is not None
 
     def get_current_target(self) -> GPUTarget:
-        return GPUTarget("cuda", 100, 32)
+        return GPUTarget("cuda", CAPABILITIES[EmulatedDevice.current().arch], 32)
 
     def get_active_torch_device(self) -> torch.device:
         return torch.device("cpu")
 
     def get_current_device(self) -> str:
-        return DEVICE
+        # Triton keeps compiled kernels by device; these share none with a real GPU.
+        return f"emulated {EmulatedDevice.current().arch}"
 
     def get_current_stream(self, device: str) -> int:
         return 0
@@ -94,10 +93,6 @@ class Launcher:
         self._names = tuple(source.signature)
         self._metadata = metadata
         self._ptx = _ptx(metadata.hash, metadata.name)
-        if tuple(getattr(metadata, "cluster_dims", (1, 1, 1))) != (1, 1, 1) or (
-            metadata.num_ctas != 1 or getattr(metadata, "ctas_per_cga", None)
-        ):
-            raise UnsupportedPtx(f"{metadata.name} runs in clusters of several CTAs")
 
     def __call__(
         self,
@@ -131,6 +126,7 @@ class Launcher:
             parameters=parameters,
             memory=memory,
             shared_bytes=self._metadata.shared,
+            cluster=tuple(self._metadata.cluster_dims),
             sms=device.sms,
             policy=device.policy,
             seed=device.seed,

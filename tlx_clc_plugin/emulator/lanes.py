@@ -113,6 +113,31 @@ def shuffle(mode: str, a: np.ndarray, b: np.ndarray, c: np.ndarray):
     return a[np.where(inside, lane, LANE)], inside
 
 
+# The NaN that arithmetic in single and half precision gives, whatever the operands' payload (PTX
+# ISA, "Floating Point Instructions"); of bf16, round_bf16 takes care.
+_NAN = {
+    2: np.array(0x7FFF, np.uint16).view(np.float16),
+    4: np.array(0x7FFFFFFF, np.uint32).view(np.float32),
+}
+
+
+def canonical(a: np.ndarray) -> np.ndarray:
+    """``a``, fp16 or fp32, with every NaN as the hardware has it."""
+    nan = np.isnan(a)
+    return np.where(nan, _NAN[a.itemsize], a) if nan.any() else a
+
+
+def extremum(name: str, propagate: bool, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """min or max of floating point; of a number and a NaN the number, unless ``propagate``."""
+    result = getattr(np, f"{name}imum" if propagate else f"f{name}")(a, b)
+    equal = a == b
+    if equal.any():  # zeros may differ in sign: -0 is the smaller one
+        bits = f"u{a.itemsize}"
+        a, b = a.view(bits), b.view(bits)
+        result = np.where(equal, (a | b if name == "min" else a & b).view(result.dtype), result)
+    return result
+
+
 def widen_bf16(a: np.ndarray) -> np.ndarray:
     """bf16 as uint16 to fp32."""
     return (a.astype(np.uint32) << 16).view(np.float32)
@@ -132,19 +157,24 @@ def truncate_bf16(a: np.ndarray) -> np.ndarray:
 
 def truncate_f16(a: np.ndarray) -> np.ndarray:
     """fp32 to fp16, toward zero (cvt.rz.f16.f32)."""
-    nearest = a.astype(np.float16)
+    nearest = canonical(a.astype(np.float16))
     too_far = np.abs(nearest.astype(np.float32)) > np.abs(a)
     return np.where(too_far & ~np.isinf(a), np.nextafter(nearest, np.float16(0)), nearest)
 
 
 def float_to_int(a: np.ndarray, mode: str, kind: str) -> np.ndarray:
-    """cvt from floating point to the integer dtype ``kind``: rounded, clamped, NaN to zero."""
+    """cvt from floating point to the integer dtype ``kind``: rounded and clamped.
+
+    NaN becomes zero, in 64 bits the top bit alone (CUDA Math API, __float2ll_rn).
+    """
     rounded = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[mode](
         a.astype(np.float64)
     )
     limits = np.iinfo(kind)
     low, high = rounded <= limits.min, rounded >= limits.max
     middle = np.where(low | high | np.isnan(rounded), 0, rounded).astype(kind)
+    if limits.bits == 64:
+        middle = np.where(np.isnan(rounded), np.array(1 << 63, "u8").astype(kind), middle)
     return np.where(low, limits.min, np.where(high, limits.max, middle)).astype(kind)
 
 
@@ -192,4 +222,4 @@ def pack_f16(high: np.ndarray, low: np.ndarray) -> np.ndarray:
     joined = np.empty((WARP_LANES, 2), np.float16)
     joined[:, 0] = low
     joined[:, 1] = high
-    return joined.view(np.uint32).reshape(WARP_LANES)
+    return canonical(joined).view(np.uint32).reshape(WARP_LANES)

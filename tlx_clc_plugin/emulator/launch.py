@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import time
 from collections.abc import Sequence
 
@@ -10,6 +12,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from .clc import ClusterQueue
+from .cluster import MAX_CTAS, Cluster
 from .decode import Program, parameter_address
 from .errors import ProtocolError
 from .lanes import WARP_LANES
@@ -45,6 +48,7 @@ def run_ptx(
     memory: GlobalMemory,
     entry: str | None = None,
     shared_bytes: int = 0,
+    cluster: Ctaid | None = None,
     sms: int = 4,
     policy: str = "eager",
     seed: int = 0,
@@ -54,7 +58,8 @@ def run_ptx(
 
     ``parameters``: an integer (the bits of a scalar, or an address) or a tensor map for each
     parameter of the entry. ``memory``: what it may touch. ``shared_bytes``: dynamic shared memory
-    of a CTA. ``sms``: simulated SMs, of one CTA each. ``policy``, ``seed``: see
+    of a CTA. ``cluster``: its extents in CTAs, by default as the PTX says. ``sms``: simulated
+    SMs, of one CTA each. ``policy``, ``seed``: see
     :func:`~.scheduler.make_policy`. ``max_steps``: warp instructions after which the launch is
     taken for a livelock, by default 200 million.
 
@@ -68,9 +73,11 @@ def run_ptx(
         raise ValueError(f"shared_bytes must be 0 to {MAX_SHARED_BYTES}, got {shared_bytes}")
     limit = DEFAULT_MAX_STEPS if max_steps is None else max_steps
     program = decoded(ptx, entry)
+    cluster = cluster or program.kernel.cluster
+    _check_cluster(cluster, grid, program.kernel.cluster, sms)
     scheduler = Scheduler(program, make_policy(policy, seed), limit)
     start = time.perf_counter()
-    running = Grid(program, scheduler, grid, parameters, memory, shared_bytes)
+    running = Grid(program, scheduler, grid, cluster, parameters, memory, shared_bytes)
     # Overflow and NaN are the kernel's business. The products of single mma instructions are too
     # small for BLAS threads, which cost more than they bring (tenfold on a busy machine).
     with np.errstate(all="ignore"), _blas().limit(limits=1):
@@ -81,6 +88,18 @@ def run_ptx(
     )
 
 
+def _check_cluster(cluster: Ctaid, grid: Ctaid, declared: Ctaid, sms: int) -> None:
+    size = math.prod(cluster)
+    if len(cluster) != 3 or any(n < 1 for n in cluster) or size > MAX_CTAS:
+        raise ValueError(f"cluster must be three extents of at most {MAX_CTAS} CTAs, got {cluster}")
+    if declared != (1, 1, 1) and cluster != declared:
+        raise ValueError(f"cluster must be {declared}, as the kernel says, got {cluster}")
+    if any(n % c for n, c in zip(grid, cluster, strict=True)):
+        raise ValueError(f"grid {grid} is not a multiple of the cluster {cluster}")
+    if sms < size:
+        raise ValueError(f"a cluster of {size} CTAs needs as many SMs, got sms={sms}")
+
+
 class Grid:
     """A launch in progress: its CTAs go through the SMs in the order of the cluster queue."""
 
@@ -89,6 +108,7 @@ class Grid:
         program: Program,
         scheduler: Scheduler,
         grid: Ctaid,
+        cluster: Ctaid,
         parameters: Sequence[Parameter],
         memory: GlobalMemory,
         shared_bytes: int,
@@ -96,9 +116,10 @@ class Grid:
         self.program = program
         self.scheduler = scheduler
         self.memory = memory
-        self.queue = ClusterQueue(grid)
+        self.queue = ClusterQueue(grid, cluster)
         self.tensor_maps: dict[int, TensorMap] = {}
         self._grid = grid
+        self._cluster = cluster
         self._shared_bytes = shared_bytes
         self._environment = self._bind(parameters)
         self._launched: list[Cta] = []
@@ -106,23 +127,20 @@ class Grid:
 
     def run(self, sms: int) -> list[CtaReport]:
         """Run all CTAs; their reports in launch order."""
-        for sm in range(min(sms, len(self.queue))):
-            self._vacate(sm)
+        size = math.prod(self._cluster)
+        for first in range(0, min(sms // size, len(self.queue)) * size, size):
+            self._vacate(first)
         self.scheduler.run(self._retire, self._live)
         return [cta.report() for cta in self._launched]
 
-    def cta_environment(self, ctaid: Ctaid, sm: int) -> dict[str, np.ndarray]:
+    def cta_environment(self, cta: Cta) -> dict[str, np.ndarray]:
         """Parameters and the special registers that are the same in a whole CTA."""
-        values = {"%smid": sm}
+        values = {"%smid": cta.sm, "%cluster_ctarank": cta.rank}
         for axis, name in enumerate("xyz"):
-            values[f"%ctaid.{name}"] = values[f"%clusterid.{name}"] = ctaid[axis]
+            at, extent = cta.ctaid[axis], self._cluster[axis]
+            values[f"%ctaid.{name}"] = at
+            values[f"%clusterid.{name}"], values[f"%cluster_ctaid.{name}"] = divmod(at, extent)
         return self._environment | {name: _full(value) for name, value in values.items()}
-
-    def tensor_map(self, address: int) -> TensorMap:
-        """The tensor map at a generic address. Raises ProtocolError if there is none."""
-        if address not in self.tensor_maps:
-            raise ProtocolError(f"no tensor map among the parameters is at address {address:#x}")
-        return self.tensor_maps[address]
 
     def _bind(self, parameters: Sequence[Parameter]) -> dict[str, np.ndarray]:
         kernel = self.program.kernel
@@ -135,10 +153,9 @@ class Grid:
         for axis, name in enumerate("xyz"):
             environment[f"%ntid.{name}"] = _full(1 if axis else kernel.threads)
             environment[f"%nctaid.{name}"] = _full(self._grid[axis])
-            environment[f"%nclusterid.{name}"] = _full(self._grid[axis])
-            environment[f"%cluster_ctaid.{name}"] = _full(0)
-            environment[f"%cluster_nctaid.{name}"] = _full(1)
-        environment["%cluster_ctarank"], environment["%cluster_nctarank"] = _full(0), _full(1)
+            environment[f"%nclusterid.{name}"] = _full(self._grid[axis] // self._cluster[axis])
+            environment[f"%cluster_nctaid.{name}"] = _full(self._cluster[axis])
+        environment["%cluster_nctarank"] = _full(math.prod(self._cluster))
         for declared, value in zip(kernel.parameters, parameters, strict=True):
             if isinstance(value, TensorMap) != (declared.nbytes == 128):
                 raise ValueError(
@@ -153,28 +170,38 @@ class Grid:
                 )
         return environment
 
-    def _vacate(self, sm: int) -> None:
-        """The SM is free: a launch on it is under way, whenever the scheduler lets it happen."""
+    def _vacate(self, first_sm: int) -> None:
+        """SMs for a cluster are free: a launch is under way, whenever the scheduler lets it be."""
         if len(self.queue):
-            launch = functools.partial(self._launch, sm)
+            launch = functools.partial(self._launch, first_sm)
             self.scheduler.issue(Effect(None, None, launch))
 
-    def _launch(self, sm: int) -> None:
-        ctaid = self.queue.launch()
-        if ctaid is None:
+    def _launch(self, first_sm: int) -> None:
+        first = self.queue.launch()
+        if first is None:
             return  # stolen meanwhile
+        cluster = Cluster()
         warps = self.program.kernel.threads // WARP_LANES
-        cta = Cta(self, ctaid, sm, warps, self._shared_bytes)
-        self._launched.append(cta)
-        self._live.append(cta)
-        self.scheduler.start(cta)
+        nx, ny, nz = self._cluster
+        for rank, (z, y, x) in enumerate(itertools.product(range(nz), range(ny), range(nx))):
+            ctaid = first[0] + x, first[1] + y, first[2] + z
+            cta = Cta(self, cluster, ctaid, first_sm + rank, warps, self._shared_bytes)
+            self._launched.append(cta)
+            self._live.append(cta)
+        for cta in cluster.ctas:
+            self.scheduler.start(cta)
 
     def _retire(self, cta: Cta) -> None:
+        """A CTA is done; its cluster's SMs become free when all of the cluster is."""
         if cta.tensor_memory.allocations:
             raise ProtocolError(f"CTA {cta.ctaid} exited without freeing its tensor memory")
-        self._live.remove(cta)
-        cta.release()
-        self._vacate(cta.sm)
+        cluster = cta.cluster.ctas
+        if any(peer.live or peer.effects_in_flight for peer in cluster):
+            return
+        for peer in cluster:
+            self._live.remove(peer)
+            peer.release()
+        self._vacate(cluster[0].sm)
 
 
 def _full(value: int) -> np.ndarray:

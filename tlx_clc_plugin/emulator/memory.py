@@ -19,8 +19,6 @@ from .errors import MemoryFault
 # The first KiB of shared memory is reserved for system use (CUDA C++ Programming Guide, compute
 # capability 9.0 and later); a kernel's dynamic shared memory begins behind it.
 DYNAMIC_SMEM_OFFSET = 1024
-# Convention of this emulator: CTA rank r of a cluster owns shared window addresses from r << 24.
-CTA_WINDOW_SHIFT = 24
 
 ACCESS_SIZES = (1, 2, 4, 8, 16, 32)
 GRANULE = np.dtype("V16")
@@ -196,13 +194,12 @@ class GlobalMemory:
 class SharedMemory(Window):
     """A CTA's shared memory; addresses are those of the shared window.
 
-    ``nbytes``: dynamic shared memory. ``rank``: the CTA's rank in its cluster. ``base`` is the
-    address of the first dynamic byte, a multiple of 1024. Starts as 0xFF bytes, a NaN in every
+    ``nbytes``: dynamic shared memory. ``base`` is the address of the first dynamic byte, a
+    multiple of 1024. Peers in a cluster: see cluster.py. Starts as 0xFF bytes, a NaN in every
     floating-point type, so that a read of what was never written shows.
     """
 
-    def __init__(self, nbytes: int, rank: int = 0):
-        origin = rank << CTA_WINDOW_SHIFT
+    def __init__(self, nbytes: int):
         # The array begins at the window's origin, not at the first dynamic byte, so that
         # offsets of matrix descriptors, which count from the origin, index it directly.
         size = -(-(DYNAMIC_SMEM_OFFSET + nbytes) // 32) * 32
@@ -211,11 +208,10 @@ class SharedMemory(Window):
         self.granules = self.storage.view(GRANULE)
         #: Window offset at which dynamic shared memory ends.
         self.window_end = DYNAMIC_SMEM_OFFSET + nbytes
-        self.rank = rank
         super().__init__(
-            origin + DYNAMIC_SMEM_OFFSET,
+            DYNAMIC_SMEM_OFFSET,
             self.storage[DYNAMIC_SMEM_OFFSET : DYNAMIC_SMEM_OFFSET + nbytes],
-            f"shared memory of CTA rank {rank}",
+            "shared memory",
         )
 
     def window_offset(self, address: int, nbytes: int) -> int:

@@ -11,11 +11,11 @@ from .operands import Body, Operands, converged
 from .ptx import SCALAR_BYTES
 from .warp import Cta, Signal
 
-_ORDERINGS = ("volatile", "relaxed", "acquire", "release", "cta", "cluster", "gpu", "sys")
+ORDERINGS = ("volatile", "relaxed", "acquire", "release", "cta", "cluster", "gpu", "sys")
 _TYPES = tuple(kind for kind in SCALAR_BYTES if not kind.endswith("128")) + ("b128",)
 
 
-def _space(m: Modifiers):
+def space(m: Modifiers):
     """The memory that an access goes to, as a function of the CTA."""
     space = m.take(("shared", "shared::cta", "global"))
     if space == "global":
@@ -26,8 +26,8 @@ def _space(m: Modifiers):
 def _access(m: Modifiers, ops: Operands, extra: int = 0):
     """What ld and st share: memory, type and number of elements."""
     hinted = m.flag("L2::cache_hint")
-    m.flag(*CACHE_HINTS, *_ORDERINGS)
-    memory = _space(m)
+    m.flag(*CACHE_HINTS, *ORDERINGS)
+    memory = space(m)
     count = int(m.take(("v2", "v4", "v8"), default="v1")[1:])
     kind = m.take(_TYPES)
     operands = ops.count(2 + hinted)

@@ -116,6 +116,14 @@ class Operands:
         values = self.address(operand)
         return lambda warp, lanes: uniform(values(warp), lanes)
 
+    def predicate(self, operand: Operand) -> Callable[[Warp, np.ndarray], bool]:
+        """The value of a predicate register or 0 or 1, the same in all the given lanes."""
+        if isinstance(operand, Immediate):
+            constant = bool(operand.value)
+            return lambda warp, lanes: constant
+        number = self.register(operand, "pred")
+        return lambda warp, lanes: bool(uniform(warp.registers[number], lanes))
+
     def constant(self, operand: Operand) -> int:
         """The value of an integer constant."""
         if not isinstance(operand, Immediate) or not isinstance(operand.value, int):

@@ -119,8 +119,9 @@ class _Parser:
         self.scope_count = 1
         while self.scopes:
             self._body_item()
-        threads = self._threads(directives)
-        return Kernel(name, self.parameters, tuple(self.shared), threads, tuple(self.instructions))
+        threads, cluster = self._extents(directives)
+        instructions = tuple(self.instructions)
+        return Kernel(name, self.parameters, tuple(self.shared), threads, cluster, instructions)
 
     def _parse_parameters(self, text: str) -> tuple[Parameter, ...]:
         parameters, offset = [], 0
@@ -135,17 +136,20 @@ class _Parser:
             offset += nbytes
         return tuple(parameters)
 
-    def _threads(self, directives: str) -> int:
-        threads = 0
+    def _extents(self, directives: str) -> tuple[int, tuple[int, int, int]]:
+        """Threads of a CTA, and CTAs of a cluster."""
+        threads, cluster = 0, (1, 1, 1)
         for name, arguments in re.findall(r"\.(\w+)\s*([\d, ]*)", _SKIP.sub(" ", directives)):
             extents = [int(n) for n in re.findall(r"\d+", arguments)]
             if name == "reqntid" and extents[1:] in ([], [1], [1, 1]):
                 threads = extents[0]
-            elif name not in ("maxnreg", "minnctapersm", "noreturn"):
+            elif name == "reqnctapercluster" and len(extents) <= 3:
+                cluster = (*extents, 1, 1)[:3]
+            elif name not in ("explicitcluster", "maxnreg", "minnctapersm", "noreturn"):
                 raise UnsupportedPtx(f"kernel directive .{name} {arguments}".rstrip())
         if not 32 <= threads <= 1024 or threads % 32:
             raise UnsupportedPtx(f"a kernel needs .reqntid of whole warps up to 1024: {threads}")
-        return threads
+        return threads, cluster
 
     # Kernel body
 

@@ -123,13 +123,15 @@ class Parameter:
 class Kernel:
     """A parsed entry.
 
-    ``threads``: CTA size by .reqntid. ``shared``: names of the dynamic shared memory.
+    ``threads``: CTA size by .reqntid. ``cluster``: by .reqnctapercluster, else one CTA.
+    ``shared``: names of the dynamic shared memory.
     """
 
     name: str
     parameters: tuple[Parameter, ...]
     shared: tuple[str, ...]
     threads: int
+    cluster: tuple[int, int, int]
     instructions: tuple[Instruction, ...]
 
 

@@ -84,8 +84,9 @@ class Scheduler:
             cta = chosen.cta
             if cta is None:
                 continue
-            if cta.blocked:
-                self._wake(cta)
+            for peer in cta.cluster.ctas:
+                if peer.blocked:
+                    self._wake(peer)
             if cta.live == 0 and cta.effects_in_flight == 0:
                 retire(cta)
         if live:
@@ -132,7 +133,7 @@ class Scheduler:
         warp.pc = pc + 1
         if outcome is Signal.EXIT:
             self._ready.remove(warp)
-            warp.cta.exit_warp()
+            warp.cta.exit_warp(warp)
         elif outcome is not Signal.YIELD:
             warp.wait = outcome
             self._block(warp)

@@ -41,6 +41,29 @@ def _warp_barrier(m: Modifiers, ops: Operands) -> Body:
     return lambda warp, lanes: converged(lanes)
 
 
+def _cluster_arrive(m: Modifiers, ops: Operands) -> Body:
+    m.flag("aligned", "release", "relaxed")
+    ops.count(0)
+
+    def body(warp, lanes):
+        converged(lanes)
+        warp.cta.cluster.arrive(warp)
+        return Signal.YIELD
+
+    return body
+
+
+def _cluster_wait(m: Modifiers, ops: Operands) -> Body:
+    m.flag("aligned", "acquire")
+    ops.count(0)
+
+    def body(warp, lanes):
+        converged(lanes)
+        return warp.cta.cluster.wait(warp)
+
+    return body
+
+
 def _scopes(m: Modifiers) -> None:
     m.flag("release", "acquire", "relaxed", "cta", "cluster")
     m.take(("shared", "shared::cta", "shared::cluster"), default="shared")
@@ -80,7 +103,8 @@ def _arrive(m: Modifiers, ops: Operands) -> Body:
         addresses = address(warp)
         amounts = amount(warp) if amount else None
         for lane in lanes:
-            barrier = warp.cta.mbarriers.at(int(addresses[lane]))
+            owner, where = warp.cta.cluster.locate(warp.cta, int(addresses[lane]))
+            barrier = owner.mbarriers.at(where)
             if expects:
                 barrier.expect_tx(int(amounts[lane]))
                 barrier.arrive()
@@ -98,7 +122,8 @@ def _expect_tx(m: Modifiers, ops: Operands) -> Body:
 
     def body(warp, lanes):
         for lane in lanes:
-            barrier = warp.cta.mbarriers.at(int(address(warp)[lane]))
+            owner, where = warp.cta.cluster.locate(warp.cta, int(address(warp)[lane]))
+            barrier = owner.mbarriers.at(where)
             barrier.expect_tx(int(nbytes(warp)[lane]))
         return Signal.YIELD
 
@@ -143,6 +168,8 @@ DECODERS = {
     "bar": _barrier,
     "barrier": _barrier,
     "bar.warp": _warp_barrier,
+    "barrier.cluster.arrive": _cluster_arrive,
+    "barrier.cluster.wait": _cluster_wait,
     "mbarrier.init": _init,
     "mbarrier.inval": _inval,
     "mbarrier.arrive": _arrive,

@@ -11,6 +11,8 @@ from .operands import Body, Operands, converged
 from .ptx import Address
 from .warp import Signal, Wait
 
+_GROUPS = ("cta_group::1", "cta_group::2")
+
 
 def _alloc(m: Modifiers, ops: Operands) -> Body:
     _collective(m)
@@ -64,7 +66,7 @@ def _relinquish(m: Modifiers, ops: Operands) -> Body:
 
 
 def _collective(m: Modifiers) -> None:
-    m.take(("cta_group::1",))
+    m.take(_GROUPS)  # of two: each CTA of the pair does the same to its own tensor memory
     m.take(("sync",))
     m.take(("aligned",))
 
@@ -149,8 +151,8 @@ def _wait_for_tensor(name: str):
 
 
 def _mma(m: Modifiers, ops: Operands) -> Body:
-    m.take(("cta_group::1",))
-    kind = m.take(("kind::f16", "kind::tf32"))[len("kind::") :]
+    paired = m.take(_GROUPS) == "cta_group::2"
+    kind = m.take(("kind::f16", "kind::tf32", "kind::f8f6f4"))[len("kind::") :]
     d, a, b, instruction, accumulate = ops.count(5)
     if isinstance(a, Address):
         raise UnsupportedPtx("tcgen05.mma with A in tensor memory")
@@ -167,7 +169,17 @@ def _mma(m: Modifiers, ops: Operands) -> Body:
             adds_ = bool(adds[lane])
 
             def apply(d_=d_, a_=a_, b_=b_, i_=i_, adds_=adds_):
-                mma(cta.tensor_memory, cta.shared, d_, a_, b_, i_, kind=kind, accumulate=adds_)
+                ctas = cta.cluster.pair(cta) if paired else [cta]
+                mma(
+                    [peer.tensor_memory for peer in ctas],
+                    [peer.shared for peer in ctas],
+                    d_,
+                    a_,
+                    b_,
+                    i_,
+                    kind=kind,
+                    accumulate=adds_,
+                )
 
             cta.issue(ops.instruction, apply, warp.tensor_queue)
         return Signal.YIELD
@@ -176,21 +188,34 @@ def _mma(m: Modifiers, ops: Operands) -> Body:
 
 
 def _commit(m: Modifiers, ops: Operands) -> Body:
-    """An arrival that takes place when the warp's earlier mma operations are complete."""
-    m.take(("cta_group::1",))
+    """An arrival that takes place when the warp's earlier mma operations are complete.
+
+    With a mask: at the same address in each CTA of the cluster whose bit is set.
+    """
+    m.take(_GROUPS)
     m.take(("mbarrier::arrive::one",))
     m.take(("shared::cluster",), default="generic")
+    multicast = m.flag("multicast::cluster")
     m.take(("b64",))
-    (barrier,) = ops.count(1)
+    barrier, *mask = ops.count(1 + multicast)
     address = ops.address(barrier)
+    mask = ops.values(mask[0], 2) if multicast else None
 
     def body(warp, lanes):
         addresses = address(warp)
         for lane in lanes:
             where = int(addresses[lane])
 
-            def apply(where=where):
-                warp.cta.mbarriers.at(where).arrive()
+            targets = int(mask(warp)[lane]) if multicast else 0
+
+            def apply(where=where, targets=targets):
+                cluster = warp.cta.cluster
+                if multicast:
+                    for cta in cluster.multicast(targets):
+                        cta.mbarriers.at(where).arrive()
+                else:
+                    cta, at = cluster.locate(warp.cta, where)
+                    cta.mbarriers.at(at).arrive()
 
             warp.cta.issue(ops.instruction, apply, warp.tensor_queue)
         return Signal.YIELD

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .errors import UnsupportedPtx
+from .errors import MemoryFault, UnsupportedPtx
 from .modifiers import Modifiers
 from .operands import Body, Operands
 from .ptx import Address
 from .report import TmaStore
+from .tensormap_ops import read_tensor_map
 from .tma import read_global_box, read_shared_box, write_global_box, write_shared_box
 from .warp import Signal
 
@@ -35,15 +36,21 @@ def _tensor_operand(ops: Operands, operand: Address, rank: int):
 
     def tensor(warp, lane):
         at = tuple(int(np.int32(x(warp)[lane])) for x in coordinates)
-        return warp.cta.grid.tensor_map(int(address(warp)[lane])), at
+        where, grid = int(address(warp)[lane]), warp.cta.grid
+        if where in grid.tensor_maps:
+            return grid.tensor_maps[where], at
+        return read_tensor_map(grid.memory, where), at
 
     return tensor
 
 
 def _tma_load(m: Modifiers, ops: Operands, rank: int) -> Body:
-    hinted = m.flag("L2::cache_hint")
-    target, source, barrier, *_ = ops.count(3 + hinted)
+    """With a mask: to the same addresses in each CTA of the cluster whose bit is set."""
+    hinted, multicast = m.flag("L2::cache_hint"), m.flag("multicast::cluster")
+    m.flag("cta_group::1", "cta_group::2")  # where the barrier may be: in any CTA of the cluster
+    target, source, barrier, *rest = ops.count(3 + hinted + multicast)
     target, barrier = ops.address(target), ops.address(barrier)
+    mask = ops.values(rest[0], 2) if multicast else None
     tensor = _tensor_operand(ops, source, rank)
 
     def body(warp, lanes):
@@ -51,11 +58,23 @@ def _tma_load(m: Modifiers, ops: Operands, rank: int) -> Body:
         for lane in lanes:
             tensor_map, coords = tensor(warp, lane)
             where, signal = int(target(warp)[lane]), int(barrier(warp)[lane])
+            targets = int(mask(warp)[lane]) if multicast else 0
 
-            def apply(tensor_map=tensor_map, coords=coords, where=where, signal=signal):
+            def apply(
+                tensor_map=tensor_map,
+                coords=coords,
+                where=where,
+                signal=signal,
+                targets=targets,
+            ):
                 box = read_global_box(cta.grid.memory, tensor_map, coords)
-                write_shared_box(cta.shared, tensor_map, where, box)
-                cta.mbarriers.at(signal).complete_tx(tensor_map.box_bytes)
+                cluster = cta.cluster
+                for receiver in cluster.multicast(targets) if multicast else (cta,):
+                    # An address of a peer stays one; other addresses are the receiver's own.
+                    owner, at = cluster.locate(receiver, where)
+                    write_shared_box(owner.shared, tensor_map, at, box)
+                    owner, at = cluster.locate(receiver, signal)
+                    owner.mbarriers.at(at).complete_tx(tensor_map.box_bytes)
 
             cta.issue(ops.instruction, apply)
         return Signal.YIELD
@@ -94,6 +113,38 @@ def _tma_store(m: Modifiers, ops: Operands, rank: int) -> Body:
     return body
 
 
+def _bulk_copy(m: Modifiers, ops: Operands) -> Body:
+    """cp.async.bulk of plain bytes, global to shared memory."""
+    m.take(("shared::cta", "shared::cluster"))
+    m.take(("global",))
+    m.take(("mbarrier::complete_tx::bytes",))
+    hinted = m.flag("L2::cache_hint")
+    target, source, size, barrier, *_ = ops.count(4 + hinted)
+    target, source, barrier = (ops.address(x) for x in (target, source, barrier))
+    size = ops.values(size)
+
+    def body(warp, lanes):
+        cta = warp.cta
+        for lane in lanes:
+            to, at, nbytes, signal = (int(x(warp)[lane]) for x in (target, source, size, barrier))
+            if (to | at | nbytes) % 16:
+                raise MemoryFault(
+                    f"cp.async.bulk takes multiples of 16, got {nbytes} bytes "
+                    f"from {at:#x} to {to:#x}"
+                )
+
+            def apply(to=to, at=at, nbytes=nbytes, signal=signal):
+                window = cta.grid.memory.window(at)
+                first, offset = cta.shared.span(to, nbytes), window.span(at, nbytes)
+                cta.shared.data[first : first + nbytes] = window.data[offset : offset + nbytes]
+                cta.mbarriers.at(signal).complete_tx(nbytes)
+
+            cta.issue(ops.instruction, apply)
+        return Signal.YIELD
+
+    return body
+
+
 def _commit_bulk(m: Modifiers, ops: Operands) -> Body:
     ops.count(0)
 
@@ -115,6 +166,7 @@ def _wait_for_bulk(m: Modifiers, ops: Operands) -> Body:
 
 
 DECODERS = {
+    "cp.async.bulk": _bulk_copy,
     "cp.async.bulk.tensor": _tensor_copy,
     "cp.async.bulk.commit_group": _commit_bulk,
     "cp.async.bulk.wait_group": _wait_for_bulk,

@@ -19,7 +19,9 @@ from .report import Ctaid, CtaReport, TmaStore
 from .tensor_memory import TensorMemory
 
 if TYPE_CHECKING:
+    from .cluster import Cluster
     from .launch import Grid
+    from .wgmma import Warpgroup
 
 
 class Signal(enum.Enum):
@@ -167,21 +169,33 @@ class Warp:
 class Cta:
     """One CTA on an SM."""
 
-    def __init__(self, grid: Grid, ctaid: Ctaid, sm: int, warps: int, shared_bytes: int):
+    def __init__(
+        self,
+        grid: Grid,
+        cluster: Cluster,
+        ctaid: Ctaid,
+        sm: int,
+        warps: int,
+        shared_bytes: int,
+    ):
         self.grid = grid
+        self.cluster = cluster
+        self.rank = len(cluster.ctas)
         self.ctaid = ctaid
         self.sm = sm
         self.shared = SharedMemory(shared_bytes)
         self.tensor_memory = TensorMemory()
         self.mbarriers = MbarrierTable()
         self.named_barriers: dict[int, NamedBarrier] = {}
-        self.environment = grid.cta_environment(ctaid, sm)
+        self.warpgroups: dict[int, Warpgroup] = {}  # those that have used wgmma
+        self.environment = grid.cta_environment(self)
         self.tma_stores: list[TmaStore] = []
         self.cancels_in_flight = 0
         self.effects_in_flight = 0
         self.blocked: list[Warp] = []
         self.warps = [Warp(self, i, grid.program.fresh_registers()) for i in range(warps)]
         self.live = warps
+        cluster.ctas.append(self)
 
     def issue(
         self,
@@ -192,9 +206,10 @@ class Cta:
         """Hand an asynchronous operation to the scheduler."""
         self.grid.scheduler.issue(Effect(self, instruction, apply, queue))
 
-    def exit_warp(self) -> None:
+    def exit_warp(self, warp: Warp) -> None:
         """One warp has exited."""
         self.live -= 1
+        self.cluster.exit(warp)
         if self.live:
             return
         if self.cancels_in_flight:

@@ -54,8 +54,8 @@ def disabled_reason(backend: str) -> str:
     from ..emulator import EmulatedDevice
 
     schedule = BACKENDS[backend]
-    if EmulatedDevice.current() is not None:
-        return cannot_run(schedule, (10, 0), "the emulated device")
+    if (emulated := EmulatedDevice.current()) is not None:
+        return cannot_run(schedule, emulated.capability, "the emulated device")
     if not torch.cuda.is_available():
         return "there is no GPU: the command tritonbench emulates one"
     capability = torch.cuda.get_device_capability()
