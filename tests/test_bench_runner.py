@@ -101,8 +101,8 @@ def test_the_four_backends_run_and_are_right(capsys, precision):
         "--csv",
     )
     first, *others = err.splitlines()
-    lacking = "tritonbench: tlx_dynamic: not run, needs sm_90, and the emulated device is sm_100"
-    assert (status, others) == (0, [lacking])
+    lacking = "needs sm_90, and the emulated device (--arch) is sm_100"
+    assert (status, others) == (0, [f"tritonbench: tlx_dynamic: not run, {lacking}"])
     assert first.startswith(
         "runner: embedded (for a test)  device: emulated sm_100a, 3 SMs, policy random, seed 5"
     )
@@ -125,6 +125,16 @@ def test_the_four_backends_run_and_are_right(capsys, precision):
             assert (cells[f"{name}-{metric}"] != "n/a") == emulated
         if emulated:
             assert cells[f"{name}-speedup"] == "n/a" and int(cells[f"{name}-instructions"]) > 1000
+
+
+def test_a_hopper_gpu_is_emulated_when_asked_for(capsys):
+    argv = ["--shapes", "136x144x72", "--arch", "sm_90a", "--metrics", "accuracy", "--csv"]
+    ours = ["tlx_persistent", "tlx_dynamic"]
+    status, out, err = run(capsys, *argv, "--only", ",".join(ours))
+    assert status == 0 and "device: emulated sm_90a, 4 SMs" in err
+    assert out.splitlines()[1] == "(136, 144, 72);1.0;1.0"
+    status, _, err = run(capsys, *argv, "--only", "tlx_clc")
+    assert status == 1 and "tlx_clc: not run, needs sm_100, and the emulated device" in err
 
 
 def test_tiles_of_one_sm_are_all_its_own(capsys):

@@ -20,7 +20,7 @@ pytestmark = needs_harness
 @pytest.fixture(scope="module")
 def harness():
     """tritonbench.utils.triton_op with our backends, and no trace of it afterwards."""
-    own = argparse.Namespace(sms=2, policy="eager", seed=0)
+    own = argparse.Namespace(arch="sm_100a", sms=2, policy="eager", seed=0)
     sys.path.insert(0, str(CHECKOUT))
     try:
         with device.active("cpu", own):
@@ -227,7 +227,7 @@ def test_disabled_where_nothing_can_run_them(harness, monkeypatch):
     assert [disabled_reason(name) for name in BACKENDS] == [
         "",
         "",
-        "needs sm_90, and the emulated device is sm_100",
+        "needs sm_90, and the emulated device (--arch) is sm_100",
     ]
     monkeypatch.setattr(EmulatedDevice, "current", staticmethod(lambda: None))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+import same_inputs
 from bad_backends import BACKENDS as BAD
 from harness_checkout import CHECKOUT, ROOT, TESTS, needs_harness
 
@@ -34,7 +36,7 @@ def cell(results, backend, x_value, metric):
     return results[f"tritonbench_gemm_fwd[x_{x_value}-{backend}]_{metric}"]
 
 
-def test_good_backends_beside_bad_ones(tmp_path, capsys):
+def test_good_backends_beside_bad_ones(tmp_path):
     bad = [name for name in BAD if name not in ("bad_hangs", "bad_dies")]
     ours = ["tlx_persistent", "tlx_clc"]
     good = ["aten_matmul", "good", "triton_tutorial_matmul", *ours]
@@ -68,25 +70,48 @@ def test_good_backends_beside_bad_ones(tmp_path, capsys):
     column = rows[0].index("tlx_clc-tlx_accuracy")
     assert {row[column] for row in rows[1:]} == {"1.0"}
 
-    # The embedded runner counts the same on the same device.
-    embedded = tmp_path / "embedded.json"
-    argv = ["--shapes", ",".join(shapes), "--only", ",".join(ours), "--metrics", ",".join(EMULATED)]
-    assert runner.run([*argv, "--sms", "2", "--output-json", str(embedded)], "a test") == 0
-    expected = {k: v for k, v in json.loads(embedded.read_text()).items() if "[x_(" in k}
-    assert len(expected) == len(shapes) * len(ours) * len(EMULATED)
-    assert {key: results[key] for key in expected} == expected
+
+@pytest.mark.parametrize("arch, ours", [("sm_100a", "clc"), ("sm_90a", "dynamic")])
+def test_the_two_runners_give_the_same_table(tmp_path, arch, ours):
+    columns = {"tlx_accuracy": "accuracy", "tlx_error": "error", **{m: m for m in EMULATED}}
+    argv = [
+        *("--only", f"aten_matmul,tlx_persistent,tlx_{ours}", "--layout", "nt", "--sms", "2"),
+        *("--shapes", "130x72x512,33x17x64,300x300x24", "--arch", arch, "--policy", "random"),
+        *("--precision", "bf16", "--seed", str(same_inputs.SEED), "--metrics"),
+    ]
+    plugin = ["--op", "gemm", "--plugin", "same_inputs.register", "--output", "harness.csv"]
+    done, _ = tritonbench(tmp_path, *argv, ",".join(columns), *plugin)
+    assert done.returncode == 0, done.stderr
+    embedded = [*argv, ",".join(columns.values()), "--output", str(tmp_path / "embedded.csv")]
+    assert runner.run(embedded, "a test") == 0
+
+    def table(file):
+        return list(csv.reader((tmp_path / file).open(), delimiter=";"))
+
+    (header, *rows), (embedded_header, *embedded_rows) = table("harness.csv"), table("embedded.csv")
+    for name, embedded_name in zip(header[1:], embedded_header[1:], strict=True):
+        backend, _, metric = name.rpartition("-")
+        assert embedded_name == f"{backend}-{columns[metric]}"
+    # Counts of a backend that launches nothing: empty, or n/a in words.
+    embedded_rows = [[cell.replace("n/a", "") for cell in row] for row in embedded_rows]
+    assert len(rows) == 4 and [row[0] for row in rows] == [row[0] for row in embedded_rows]
+    for row, embedded_row in zip(rows, embedded_rows, strict=True):
+        for cell, embedded_cell in zip(row[1:], embedded_row[1:], strict=True):
+            assert (cell and float(cell)) == (embedded_cell and float(embedded_cell))
+    assert sum(map(bool, rows[0][1:])) == 2 + 2 * len(columns)
 
 
 def test_a_child_process_knows_all_that_its_parent_was_told(tmp_path):
     done, said = tritonbench(
         tmp_path,
         *("--op=gemm", "--isolate", "-d", "emulated", "--plugin", "bad_backends.register"),
-        *("--only", "aten_matmul,good,tlx_clc,bad_nan", "--m", "64", "--n", "64", "--k", "40"),
+        *("--only", "aten_matmul,good,tlx_dynamic,bad_nan", "--m", "64", "--n", "64", "--k", "40"),
         *("--bias", "64", "--precision", "bf16", "--layout", "nt", "--policy", "random"),
+        *("--arch", "sm_90a"),
         *("--output-dir", "."),
     )
     assert done.returncode == 1, done.stderr
     assert len(said) == 1 and said[0].startswith("gemm bad_nan (64, 64, 40): inaccurate")
     results = json.loads((tmp_path / "gemm.json").read_text())
-    for backend in ("aten_matmul", "good", "tlx_clc"):
+    for backend in ("aten_matmul", "good", "tlx_dynamic"):
         assert cell(results, backend, "(64, 64, 40)", "tlx_accuracy") == 1

@@ -1,4 +1,4 @@
-"""What the backends run on: an emulated Blackwell GPU, or a real one."""
+"""What the backends run on: an emulated GPU, or a real one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Emulated:
-    """sm_100a emulated on the CPU; where torch itself computes, it does so on the CPU."""
+    """``arch`` emulated on the CPU; where torch itself computes, it does so on the CPU."""
 
+    arch: str
     sms: int
     policy: str
     seed: int
@@ -34,7 +35,7 @@ class Emulated:
 
     def __str__(self) -> str:
         return (
-            f"emulated sm_100a, {self.sms} SMs, policy {self.policy}, seed {self.seed}"
+            f"emulated {self.arch}, {self.sms} SMs, policy {self.policy}, seed {self.seed}"
             " (aten_matmul: torch on the CPU)"
         )
 
@@ -42,14 +43,19 @@ class Emulated:
         """Why the emulated GPU can't run the backend, in words; empty where it can."""
         if backend.schedule is None:
             return ""
-        return cannot_run(backend.schedule, (10, 0), "the emulated device")
+        from ..emulator import CAPABILITIES
+
+        capability = divmod(CAPABILITIES[self.arch], 10)
+        return cannot_run(backend.schedule, capability, "the emulated device (--arch)")
 
     @contextmanager
     def active(self) -> Iterator[list[LaunchReport]]:
         """Makes the device Triton's; gives the list that launches are reported to."""
         from ..emulator import EmulatedDevice
 
-        with EmulatedDevice(sms=self.sms, policy=self.policy, seed=self.seed) as device:
+        with EmulatedDevice(
+            arch=self.arch, sms=self.sms, policy=self.policy, seed=self.seed
+        ) as device:
             yield device.launches
 
     def latency(self, function: Callable) -> float | None:
@@ -90,7 +96,7 @@ class Cuda:
         return do_bench(function, return_mode="median")
 
 
-def choose(name: str | None, *, sms: int, policy: str, seed: int) -> Emulated | Cuda:
+def choose(name: str | None, *, arch: str, sms: int, policy: str, seed: int) -> Emulated | Cuda:
     """The device called ``name``, or by default the GPU if there is one and an emulated one if not.
 
     Raises ValueError for "cuda" without a GPU.
@@ -98,7 +104,7 @@ def choose(name: str | None, *, sms: int, policy: str, seed: int) -> Emulated | 
     import torch
 
     if name in ("emulated", "cpu") or (name is None and not torch.cuda.is_available()):
-        return Emulated(sms, policy, seed)
+        return Emulated(arch, sms, policy, seed)
     if not torch.cuda.is_available():
         raise ValueError("--device cuda: there is no GPU; without the flag one is emulated")
     return Cuda()

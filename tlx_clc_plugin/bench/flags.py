@@ -14,6 +14,7 @@ from .metrics import METRICS, NOT_OF_BASELINE
 
 # --bias without a length.
 _ANY_LENGTH = 0
+ARCHES = ("sm_100a", "sm_90a")
 POLICIES = ("eager", "lazy", "random")
 
 
@@ -39,7 +40,7 @@ def resolve(args: argparse.Namespace) -> Request:
     """
     if args.output is not None and args.output == args.output_json:
         raise ValueError(f"--output and --output-json are both {args.output}")
-    device = choose(args.device, sms=args.sms, policy=args.policy, seed=args.seed)
+    device = choose(args.device, arch=args.arch, sms=args.sms, policy=args.policy, seed=args.seed)
     metrics = args.metrics or list(device.default_metrics)
     return Request(
         device,
@@ -138,6 +139,12 @@ def make_parser() -> argparse.ArgumentParser:
         "-d",
         choices=["cuda", "emulated", "cpu"],
         help="by default the GPU, or an emulated one where there is none; cpu means emulated",
+    )
+    add(
+        "--arch",
+        choices=ARCHES,
+        default=ARCHES[0],
+        help="of the emulated device: Blackwell or Hopper (sm_100a)",
     )
     add("--sms", type=_positive, default=4, help="SMs of the emulated device (4)")
     add("--policy", choices=POLICIES, default="eager", help="its scheduling (eager)")

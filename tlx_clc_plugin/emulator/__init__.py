@@ -1,12 +1,12 @@
-"""An emulator of sm_100a that runs the PTX of compiled Triton kernels on a CPU.
+"""An emulator of sm_100a and sm_90a that runs the PTX of compiled Triton kernels on a CPU.
 
     text -> parse -> decode (alu, *_ops) -> launch, scheduler (warp) -> report
 
 with the engines below: memory, mbarrier, tensormap, tma, swizzle, tensor_memory, descriptors,
-mma, clc. ``device`` and ``driver`` put it under Triton, ``launch.run_ptx`` runs bare PTX.
+mma, wgmma, clc. ``device`` and ``driver`` put it under Triton, ``launch.run_ptx`` runs bare PTX.
 """
 
-from .device import EmulatedDevice
+from .device import CAPABILITIES, EmulatedDevice
 from .errors import (
     Deadlock,
     EmulationError,
@@ -19,6 +19,7 @@ from .launch import run_ptx
 from .report import CtaReport, LaunchReport, TmaStore
 
 __all__ = [
+    "CAPABILITIES",
     "CtaReport",
     "Deadlock",
     "EmulatedDevice",

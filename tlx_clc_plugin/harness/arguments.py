@@ -26,6 +26,7 @@ def harness_script(checkout: Path, argv: list[str]) -> list[str]:
 def own_parser() -> argparse.ArgumentParser:
     """The flags that the harness doesn't know."""
     parser = argparse.ArgumentParser(prog="tritonbench", add_help=False, allow_abbrev=False)
+    parser.add_argument("--arch", default="sm_100a")
     parser.add_argument("--sms", type=int, default=4)
     parser.add_argument("--policy", default="eager")
     parser.add_argument("--seed", type=int, default=0)

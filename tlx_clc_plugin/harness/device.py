@@ -54,7 +54,7 @@ def active(device: str, own: argparse.Namespace) -> Iterator[str]:
 
     from ..emulator import EmulatedDevice
 
-    with EmulatedDevice(sms=own.sms, policy=own.policy, seed=own.seed):
+    with EmulatedDevice(arch=own.arch, sms=own.sms, policy=own.policy, seed=own.seed):
         from tritonbench.utils import triton_op
 
         with (
@@ -63,6 +63,6 @@ def active(device: str, own: argparse.Namespace) -> Iterator[str]:
             mock.patch.object(Autotuner, "_bench", lambda *args, **kwargs: [0.0, 0.0, 0.0]),
         ):
             yield (
-                f"emulated sm_100a, {own.sms} SMs, policy {own.policy}, seed {own.seed}; "
+                f"emulated {own.arch}, {own.sms} SMs, policy {own.policy}, seed {own.seed}; "
                 "timings stay empty, autotuners take their first config"
             )

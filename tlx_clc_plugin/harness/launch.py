@@ -55,7 +55,7 @@ def _run(argv: list[str], log: Log) -> None:
     except ValueError as error:
         _refuse(log, [str(error)])
     rest = _amended(rest, emulated=chosen == "cpu")
-    emulation = [f"--sms={own.sms}", f"--policy={own.policy}", f"--seed={own.seed}"]
+    emulation = [f"--{flag}={getattr(own, flag)}" for flag in ("arch", "sms", "policy", "seed")]
     sys.argv = harness_script(checkout, [*emulation, *rest])
 
     with device.active(chosen, own) as description:

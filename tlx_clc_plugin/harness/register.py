@@ -55,7 +55,7 @@ def disabled_reason(backend: str) -> str:
 
     schedule = BACKENDS[backend]
     if (emulated := EmulatedDevice.current()) is not None:
-        return cannot_run(schedule, emulated.capability, "the emulated device")
+        return cannot_run(schedule, emulated.capability, "the emulated device (--arch)")
     if not torch.cuda.is_available():
         return "there is no GPU: the command tritonbench emulates one"
     capability = torch.cuda.get_device_capability()
