@@ -95,8 +95,9 @@ def test_planted_faults_fail_and_can_be_repeated(script, monkeypatch, capsys, pl
     assert "0 results right, 1 case failed" in captured.out
 
 
-def test_every_kind_is_drawn_and_every_drawn_config_is_valid(script):
-    cases = [load("hopper-stress").draw_case(0, number) for number in range(2000)]
+def test_every_kind_is_drawn():
+    script = load("hopper-stress")
+    cases = [script.draw_case(0, number) for number in range(2000)]
     assert {case.call for case in cases} == {"default stream", "stream", "graph", "threads"}
     assert {case.kernel.layout for case in cases} == {"tn", "tt", "nt", "nn"}
     assert {place for case in cases for place in case.places} == {*script.PLACES, None}
