@@ -20,6 +20,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
+from .accuracy import check
 from .config import GemmConfig, violations
 from .heuristics import ranked_configs
 
@@ -68,14 +71,14 @@ def candidates(problem: Problem) -> list[GemmConfig]:
     The heuristic's, in its order, and each of them with one field changed.
     """
     p = problem
-    ranked = ranked_configs(
-        p.M, p.N, p.K, p.num_sms, schedule=p.schedule, bias=p.bias, arch=p.arch
-    )
+    ranked = ranked_configs(p.M, p.N, p.K, p.num_sms, schedule=p.schedule, bias=p.bias, arch=p.arch)
     # A changed field ranks as far behind as another tile or split.
     queue = sorted(
         (rank + changed, rank, index, config)
         for rank, base in enumerate(ranked)
-        for index, (changed, config) in enumerate([(0, base), *((1, c) for c in _variants(base, p))])
+        for index, (changed, config) in enumerate(
+            [(0, base), *((1, c) for c in _variants(base, p))]
+        )
         if not violations(config, p.schedule, bias=p.bias, arch=p.arch)
     )
     return [config for *_, config in queue][:MAX_CANDIDATES]
@@ -94,11 +97,12 @@ def _variants(base: GemmConfig, problem: Problem) -> Iterable[GemmConfig]:
         yield dataclasses.replace(base, num_clc_stages=2)
 
 
-def choose(problem: Problem, milliseconds: Callable[[GemmConfig], float]) -> GemmConfig:
-    """The config of ``problem``: remembered, from its file, or tuned by ``milliseconds``.
+def choose(problem: Problem, prepare: Callable[[], Callable[[GemmConfig], float]]) -> GemmConfig:
+    """The config of ``problem``: remembered, from its file, or tuned.
 
-    That multiplies, checks and times with one config; it raises :class:`WrongResult`, or whatever
-    the compiler or launch does. Such candidates are warned of and never chosen. A file that can't
+    ``prepare``: called to tune only; gives the function that multiplies, checks and times with a
+    config (:func:`measurer`). It raises :class:`WrongResult`, or whatever the compiler or launch
+    does. Such candidates are warned of and never chosen. A file that can't
     be used, or written, is warned of too.
 
     Raises RuntimeError, naming every candidate, if none is right.
@@ -107,10 +111,47 @@ def choose(problem: Problem, milliseconds: Callable[[GemmConfig], float]) -> Gem
         with _tuning:
             config = _chosen.get(problem) or load(problem)
             if config is None:
-                config, best = tune(candidates(problem), milliseconds)
+                config, best = tune(candidates(problem), prepare())
                 save(problem, config, best)
             _chosen[problem] = config
     return config
+
+
+def measurer(
+    run: Callable[[GemmConfig, torch.Tensor | None], torch.Tensor],
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    time: Callable[[Callable], float],
+) -> Callable[[GemmConfig], float]:
+    """What :func:`choose` takes, for ``run(config, out)``, the product of these operands.
+
+    ``time``: milliseconds of a call. The result is checked (accuracy.py) before it is called.
+    """
+
+    def milliseconds(config: GemmConfig) -> float:
+        # What isn't written is wrong.
+        out = torch.full((a.shape[0], b.shape[1]), torch.nan, dtype=a.dtype, device=a.device)
+        verdict = check(run(config, out), a, b, bias)
+        if not verdict.ok:
+            raise WrongResult(verdict.reason)
+        return time(lambda: run(config, None))
+
+    return milliseconds
+
+
+def random_like(x: torch.Tensor, seed: int) -> torch.Tensor:
+    """Normal numbers with the shape, strides and alignment of ``x``.
+
+    The caller's own may be zeros, on which wrong kernels are right and fast ones faster.
+    """
+    last = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+    # Allocations begin on boundaries wider than any that matters.
+    offset = x.data_ptr() % 128 // x.element_size()
+    generator = torch.Generator(x.device).manual_seed(seed)
+    kind = {"dtype": x.dtype, "device": x.device}
+    memory = torch.randn(offset + last + 1, generator=generator, **kind)
+    return memory.as_strided(x.shape, x.stride(), offset)
 
 
 def tune(
