@@ -71,11 +71,15 @@ def plan(
             raise ValueError(f"config must be a GemmConfig or {AUTOTUNE!r}, got {config!r}")
         if num_sms != device_sms:
             raise ValueError(f"num_sms must be that of the GPU to autotune, got {num_sms}")
-        config = _tuned(a, b, bias, schedule, operands[:2])
-        reasons.append("config: autotuned, the fastest of those tried on this GPU")
-    elif config is None:
+        _check_tunable(a.device)
+        if 0 in (M, N, K):
+            config = None  # nothing to time
+    if config is None:
         config = select_config(M, N, K, num_sms, schedule=schedule, bias=with_bias, arch=arch)
         reasons.append("config: fewest modelled cycles (heuristics.py), no tuning")
+    elif config == AUTOTUNE:
+        config = _tuned(a, b, bias, schedule, operands[:2])
+        reasons.append("config: autotuned, the fastest of those tried on this GPU")
     else:
         check_config(config, schedule, bias=with_bias, arch=arch)
         reasons.append("config: as given")
@@ -172,7 +176,7 @@ def _call_key(a, b, bias, schedule, config, out) -> tuple | None:
         or type(b) not in _PLAIN_TENSORS
         or not a.is_cuda
         or type(schedule) is not str
-        or not (config is None or type(config) is GemmConfig or config is AUTOTUNE)
+        or type(config) not in (type(None), GemmConfig, str)
     ):
         return None
     key = [schedule, config]
@@ -186,6 +190,15 @@ def _call_key(a, b, bias, schedule, config, out) -> tuple | None:
     return tuple(key)
 
 
+def _check_tunable(device: torch.device) -> None:
+    if device.type != "cuda":
+        raise RuntimeError(
+            f"config={AUTOTUNE!r} needs a GPU, and a is on {device}: leave config out for the "
+            "heuristic's"
+        )
+    _check_device(device)
+
+
 def _tuned(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -194,19 +207,11 @@ def _tuned(
     operands: tuple[Operand, Operand],
 ) -> GemmConfig:
     """The autotuned config: remembered, or found by running on operands like these."""
-    if a.device.type != "cuda":
-        raise RuntimeError(
-            f"config={AUTOTUNE!r} needs a GPU, and a is on {a.device}: leave config out for the "
-            "heuristic's"
-        )
-    _check_device(a.device)
     from .kernels import KERNELS
 
     (M, K), N = a.shape, b.shape[1]
     gpu, major, minor, num_sms = _cuda_properties(a.device.index)
     arch = ARCHES[major]
-    if 0 in (M, N, K):  # nothing to time
-        return select_config(M, N, K, num_sms, schedule=schedule, bias=bias is not None, arch=arch)
     layouts = (
         ("row-major" if x.row_major else "column-major") + ", copied" * x.copied for x in operands
     )
