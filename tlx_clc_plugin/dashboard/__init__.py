@@ -1,7 +1,8 @@
 """``tlx-clc dashboard``: the nights as a site of static files.
 
-``model`` says what the nights tell, ``events`` what happened around them, ``text`` writes it as text
-and JSON, ``render`` as pages from ``templates/`` and ``static/``; ``notes`` reads what people noted.
+``model`` says what the nights tell, ``events`` what happened around them; ``text`` writes it as
+text and JSON, ``render`` as pages from ``templates/`` and ``static/``; ``notes`` reads what people
+noted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from .model import devices
 from .render import SiteError, write
 
 
-def run(results: Path, site: Path, *, notes: Path | None = None, now: datetime | None = None) -> int:
+def run(
+    results: Path, site: Path, *, notes: Path | None = None, now: datetime | None = None
+) -> int:
     """Write the site of the night files in ``results``; ``notes`` is by default notes.txt there,
     if there is one, and ``now`` the present.
 

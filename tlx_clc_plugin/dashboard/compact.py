@@ -11,7 +11,7 @@ from typing import Any
 
 
 def flatten(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """``record`` without nesting: the value of ``{"gpu": {"name": x}}`` has the key ``gpu.name``."""
+    """``record`` without nesting: ``{"gpu": {"name": x}}`` is ``{"gpu.name": x}``."""
     flat = {}
     for key, value in record.items():
         if isinstance(value, Mapping):

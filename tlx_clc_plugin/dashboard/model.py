@@ -114,7 +114,7 @@ class Row:
 
     @property
     def standing(self) -> str:
-        """"better" or "worse" if the value with all of its noise lies outside the band."""
+        """ "better" or "worse" if the value with all of its noise lies outside the band."""
         cell, band = self.cell, self.band
         if cell.value is None or band is None or self.last_seen is not None:
             return ""

@@ -1,8 +1,8 @@
 """Notes that people attach to nights and cells, a line each in a text file of the repository::
 
-    # DATE  CELLS  TEXT; * in CELLS stands for anything
-    2026-11-03  *                          runner moved to another host
-    2026-11-20  gemm/4096x4096x4096/fp16/* slower since change 12: wanted
+# DATE  CELLS  TEXT; * in CELLS stands for anything
+2026-11-03  *                          runner moved to another host
+2026-11-20  gemm/4096x4096x4096/fp16/* slower since change 12: wanted
 """
 
 from __future__ import annotations

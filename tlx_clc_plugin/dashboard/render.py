@@ -205,7 +205,7 @@ def _cell_data(device: Device, row: Row, marks: Sequence[events.Event]) -> dict[
         "night": known,
         "records": columns(records),
         "events": [
-            {"time": _seconds(event.time), "kind": event.kind, "text": event.text}
+            {"time": _seconds(event.time), "kind": event.kind, "label": event.label}
             for event in marks
         ],
     }

@@ -32,7 +32,9 @@ def figure(value: float | None, metric: str = "") -> str:
 
 def percent(change: float | None) -> str:
     """A relative change: +1.5 %; n/a for None."""
-    return "n/a" if change is None else f"{change:+.1%}".replace("%", " %").replace("-", "−")
+    if change is None:
+        return "n/a"
+    return f"{round(change, 3) + 0.0:+.1%}".replace("%", " %").replace("-", "−")
 
 
 def metric_name(metric: str) -> str:
@@ -121,7 +123,9 @@ def _device(device: Device, built: datetime) -> list[str]:
         f"  {when(run.started)}, commit {commit.sha[:12]} {commit.subject}",
     ]
     if device.stale(built):
-        lines.append(f"  STALE: no night since {(built - run.started).total_seconds() / 86400:.1f} days")
+        lines.append(
+            f"  STALE: no night since {(built - run.started).total_seconds() / 86400:.1f} days"
+        )
     made_up = sum(each.synthetic for each in device.runs)
     if made_up:
         lines.append(f"  SYNTHETIC: {made_up} of {len(device.runs)} nights are made up")
@@ -154,7 +158,8 @@ def _device(device: Device, built: datetime) -> list[str]:
     if device.pairs:
         lines += ["", "  Dynamic schedule against static persistent"]
         lines += [
-            f"  {pair.dynamic.id}: {percent(pair.difference)}{'' if pair.clear else ' (within noise)'}"
+            f"  {pair.dynamic.id}: {percent(pair.difference)}"
+            f"{'' if pair.clear else ' (within noise)'}"
             for pair in device.pairs
         ]
     return lines
@@ -163,8 +168,8 @@ def _device(device: Device, built: datetime) -> list[str]:
 def _loss_lines(device: Device, loss: Regression) -> list[str]:
     state = f"recovered {loss.recovered:%Y-%m-%d}" if loss.recovered else "stands"
     lines = [
-        f"{loss.cell}: {loss.kind} of {percent(loss.change)} since {loss.first_bad_night:%Y-%m-%d}, "
-        f"commit {loss.first_bad_sha[:12]}; {state}"
+        f"{loss.cell}: {loss.kind} of {percent(loss.change)} since "
+        f"{loss.first_bad_night:%Y-%m-%d}, commit {loss.first_bad_sha[:12]}; {state}"
     ]
     url = links.change(loss, device)
     return [*lines, f"  {url}"] if url else lines

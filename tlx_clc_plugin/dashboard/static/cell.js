@@ -3,6 +3,7 @@
 
 const nights = expand(NIGHTS, nightCount(NIGHTS));
 const records = expand(DATA.records, DATA.night.length);
+const us = records["figures.cublas_us"];
 const started = DATA.night.map((night) => nights.started[night]);
 
 function nightCount(columns) {
@@ -47,13 +48,13 @@ function labels(chart) {
   ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
   ctx.textBaseline = "bottom";
   let free = -Infinity;
-  for (const { time, kind } of DATA.events) {
+  for (const { time, kind, label } of DATA.events) {
     const x = chart.valToPos(time, "x", true);
-    const width = ctx.measureText(kind).width;
+    const width = ctx.measureText(label).width;
     if (x < bbox.left || x > bbox.left + bbox.width || x < free) continue;
     const left = Math.min(x, bbox.left + bbox.width - width);
     ctx.fillStyle = colour(`mark-${kind}`);
-    ctx.fillText(kind, left, bbox.top - 2 * devicePixelRatio);
+    ctx.fillText(label, left, bbox.top - 2 * devicePixelRatio);
     free = left + width + 6 * devicePixelRatio;
   }
   ctx.restore();
@@ -78,6 +79,7 @@ function choose(index) {
   const value = (key) => figure(records[key][chosen], DATA.ratio);
   const lines = [
     `${DATA.title} ${value("value")}, noise ${value("low")}–${value("high")}`,
+    us && `cuBLAS ${figure(us[chosen])} µs`,
     records.config[chosen] && `config ${records.config[chosen]}`,
     records.why[chosen],
     of("gpu.driver") && `driver ${of("gpu.driver")}, ${of("gpu.power_limit_w")} W`,
@@ -88,7 +90,6 @@ function choose(index) {
   panel.replaceChildren(title, first, ...lines.filter(Boolean).map((line) => element("p", line)));
   document.getElementById("raw").textContent = JSON.stringify(raw(chosen), null, 2);
   for (const chart of charts) {
-    chart.setLegend({ idx: chosen });
     chart.setCursor({ left: chart.valToPos(started[chosen], "x"), top: 10 }, false);
   }
 }
@@ -114,11 +115,11 @@ function chart(id, height, series, bands, data, ratio) {
   const options = {
     width: place.clientWidth,
     height,
-    padding: [18, 12, 0, 0],
-    cursor: { sync: { key: "cell" }, drag: { x: true, y: false }, points: { size: 7 } },
-    legend: { live: true, markers: { width: 2 } },
+    padding: [18, 20, 0, 0],
+    cursor: { sync: { key: "cell" }, drag: { x: true, y: false }, points: { size: 7 }, y: false },
+    legend: { show: false },
     axes: axes({}, { values: (_, splits) => splits.map((value) => figure(value, ratio)) }),
-    series: [{ value: (_, time) => (time === null ? "" : day(time)) }, ...series],
+    series: [{}, ...series],
     bands,
     hooks: {
       draw: [marks(data[0])],
@@ -133,31 +134,30 @@ function chart(id, height, series, bands, data, ratio) {
 }
 
 function draw() {
-  const value = (_, number) => figure(number, DATA.ratio);
-  const line = { points: { size: 5 }, spanGaps: false };
-  const edge = { stroke: "transparent", points: { show: false }, value };
-  const flat = (bound) => started.map(() => DATA.band?.[bound] ?? null);
+  const line = { points: { size: 5, fill: colour("paper") }, spanGaps: false };
+  const edge = { stroke: "transparent", points: { show: false } };
+  const bound = { ...edge, stroke: colour("band-edge"), dash: [2, 4] };
+  const flat = (side) => started.map(() => DATA.band?.[side] ?? null);
   charts = [
     chart(
       "value",
       320,
       [
-        { ...line, label: DATA.title, stroke: colour("ink"), width: 2, value },
-        { ...edge, label: "noise from" },
-        { ...edge, label: "to" },
-        { ...edge, label: "band from", stroke: colour("band-edge"), dash: [2, 4] },
-        { ...edge, label: "to", stroke: colour("band-edge"), dash: [2, 4] },
+        { ...line, stroke: colour("ink"), width: 2 },
+        edge,
+        edge,
+        bound,
+        bound,
       ],
       [{ series: [3, 2], fill: colour("band") }],
       [records.value, records.low, records.high, flat(0), flat(1)],
       DATA.ratio,
     ),
   ];
-  const us = records["figures.cublas_us"];
-  if (us?.some((time) => time !== null)) {
-    const series = { ...line, label: "cuBLAS µs", stroke: colour("series-2"), width: 1.5 };
+  if (us) {
+    const series = { ...line, stroke: colour("series-2"), width: 1.5 };
     charts.push(chart("cublas", 180, [series], [], [us], false));
-  } else document.getElementById("cublas").hidden = true;
+  }
   return charts;
 }
 

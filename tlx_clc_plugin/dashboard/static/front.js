@@ -95,13 +95,13 @@ function spark(place) {
   const edge = { stroke: "transparent", points: { show: false } };
   const options = {
     width: place.clientWidth || 120,
-    height: 28,
+    height: 26,
     padding: [2, 3, 2, 3],
     axes: [{ show: false }, { show: false }],
     scales: { x: { time: false }, y: { range: [low - margin, high + margin] } },
     legend: { show: false },
     cursor: { show: false },
-    series: [{}, edge, edge, line, { ...line, points: { show: true, size: 4, fill: ink } }],
+    series: [{}, edge, edge, line, { ...line, points: { show: true, size: 4, stroke: ink, fill: ink } }],
     bands: [{ series: [2, 1], fill: colour("band") }],
   };
   const flat = (value) => values.map(() => value);
@@ -162,8 +162,8 @@ function compareChart(place, problem) {
     ctx.restore();
   };
   const ratio = problem.metric === "ratio_to_cublas";
-  const format = (_, splits) => splits.map((at) => (Number.isInteger(at) && shapes[at]) || "");
   const narrow = place.clientWidth < 120 * shapes.length;
+  const name = (at) => (narrow ? shapes[at].replaceAll("×", "\n") : shapes[at]);
   const [low, high] = extent(columns.flatMap(({ value, low, high }) => [...value, ...low, ...high]));
   const margin = (high - low) * 0.08 || Math.abs(high) * 0.05 || 1;
   const options = {
@@ -178,9 +178,8 @@ function compareChart(place, problem) {
     axes: axes(
       {
         splits: () => shapes.map((_, at) => at),
-        values: format,
-        rotate: narrow ? -40 : 0,
-        size: narrow ? 90 : 30,
+        values: (_, splits) => splits.map(name),
+        size: narrow ? 52 : 30,
         grid: { show: false },
       },
       { values: (_, splits) => splits.map((value) => figure(value, ratio).replace(/0$/, "")) },
