@@ -34,7 +34,7 @@ def run(
         next(results.iterdir(), None)
         nights, set_aside = night.load_all(results, now)
         noted, bad_notes = notes_file.read(notes) if notes else ([], [])
-        aside = [(path.name, reason) for path, reason in set_aside]
+        aside = [(_printable(path.name), reason) for path, reason in set_aside]
         aside += [(notes.name, complaint) for complaint in bad_notes]
         complaints = [f"{name}: {why}" for name, why in aside]
         if not nights:
@@ -49,3 +49,8 @@ def run(
         return 2
     print(f"{site / 'index.html'}: {len(nights)} nights")
     return 1 if complaints else 0
+
+
+def _printable(name: str) -> str:
+    """A file's name; bytes that are no UTF-8 as replacement characters."""
+    return name.encode(errors="surrogateescape").decode(errors="replace")
