@@ -183,8 +183,11 @@ def test_every_cell_has_its_sparklines_once_in_sight(front):
 def painted(driver, canvas):
     """How many colours a canvas has."""
     return driver.execute_script(
-        "const c = arguments[0];"
-        "const data = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        "const {width, height} = arguments[0];"
+        "const copy = new OffscreenCanvas(width, height);"
+        "const context = copy.getContext('2d', {willReadFrequently: true});"
+        "context.drawImage(arguments[0], 0, 0);"
+        "const {data} = context.getImageData(0, 0, width, height);"
         "return new Set(new Uint32Array(data.buffer)).size",
         canvas,
     )
