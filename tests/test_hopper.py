@@ -59,7 +59,7 @@ def test_shared_memory_equals_the_compilers_and_nothing_spills(seed):
     ],
 )
 def test_hopper_rules(change, words):
-    config = GemmConfig(**({"num_smem_buffers": 3} | change))
+    config = GemmConfig(**({"num_smem_buffers": 2} | change))
     broken = violations(config, "persistent", bias=False, arch="hopper")
     assert len(broken) == 1 and words in broken[0], broken
 

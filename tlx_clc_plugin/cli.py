@@ -30,6 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     _add_doctor(commands)
     _add_compile(commands)
     _add_results(commands)
+    _add_dashboard(commands)
     commands.add_parser("bench", help="the command tritonbench, by another name: bench --help")
     args = parser.parse_args(argv)
     return args.run(args)
@@ -159,6 +160,28 @@ def _results(args: argparse.Namespace) -> int:
         hud=args.hud,
         result=args.result_json,
     )
+
+
+def _add_dashboard(commands: argparse._SubParsersAction) -> None:
+    dashboard = commands.add_parser(
+        "dashboard",
+        help="the nights as a site of static files",
+        description="Write a site that opens from a disk: today's table, regressions, each cell's "
+        "history; and the same as index.txt and regressions.json. Fails, after showing the rest, "
+        "if a file is bad.",
+    )
+    dashboard.add_argument("results", type=Path, metavar="DIR", help="folder of night files")
+    dashboard.add_argument("-o", "--output", type=Path, metavar="SITE", required=True)
+    dashboard.add_argument(
+        "--notes", type=Path, metavar="FILE", help="what people noted (default: DIR/notes.txt)"
+    )
+    dashboard.set_defaults(run=_dashboard)
+
+
+def _dashboard(args: argparse.Namespace) -> int:
+    from . import dashboard
+
+    return dashboard.run(args.results, args.output, notes=args.notes)
 
 
 def _results_file(text: str) -> tuple[Path, str | None]:

@@ -59,7 +59,7 @@ class GemmConfig:
 
     @property
     def num_store_buffers(self) -> int:
-        """Blackwell: buffers between the epilogue's registers and its TMA stores."""
+        """Buffers between the registers of an epilogue (on Hopper: of each group's) and C."""
         return min(self.epilogue_subtile, 2)
 
     def store_rows(self, arch: str) -> int:
@@ -83,7 +83,7 @@ class GemmConfig:
         byte for each extra warp, then 4 bytes that are not alive as long as the rest.
         """
         blocks = self.num_smem_buffers * (self.block_size_m + self.block_size_n) * self.block_size_k
-        stores = self.block_size_m * (self.num_store_buffers if arch == "blackwell" else 1)
+        stores = self.block_size_m * self.num_store_buffers
         num_bytes = (blocks + stores * self.subtile_n) * ELEMENT_BYTES
         # A bias of this many columns changes registers between warps, through shared memory.
         scratch = self.subtile_n * ELEMENT_BYTES if bias and self.subtile_n >= 128 else 0

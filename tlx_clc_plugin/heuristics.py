@@ -82,7 +82,7 @@ def modelled_cycles(M: int, N: int, K: int, num_sms: int, block_size_n: int) -> 
 # Tiles that the Hopper heuristic chooses among; hopper_model.json has their times in this order.
 HOPPER_CONFIGS = (
     GemmConfig(128, 256, num_smem_buffers=4, epilogue_subtile=4),
-    GemmConfig(256, 128, num_smem_buffers=4, epilogue_subtile=2),
+    GemmConfig(256, 128, num_smem_buffers=4, epilogue_subtile=4),
     GemmConfig(128, 128, num_smem_buffers=5, epilogue_subtile=2),
     GemmConfig(128, 64, num_smem_buffers=8, epilogue_subtile=1),
     GemmConfig(128, 32, num_smem_buffers=8, epilogue_subtile=1),

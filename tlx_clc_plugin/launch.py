@@ -81,6 +81,7 @@ def launch(
                     GROUP_SIZE_M=c.group_size_m,
                     ROWS=REDUCE_ROWS,
                     num_warps=4,
+                    launch_pdl=True,
                 )
             )
     return compiled

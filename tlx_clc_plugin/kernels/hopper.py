@@ -9,6 +9,7 @@ cut along K into SPLIT_K work items, whose fp32 partial sums :mod:`.reduce` adds
 import triton
 import triton.language as tl
 import triton.language.extra.tlx as tlx
+from triton.language.extra import cuda
 
 from .schedulers import LOAD, MMA, DynamicScheduler, StaticPersistentScheduler
 from .tiles import load_tile, ring, tile_offsets
@@ -68,40 +69,63 @@ def _store_columns(
     offs_m,
     offs_n,
     N,
-    c_desc,
+    desc,
     bias_ptr,
-    buffer_C,
+    buffers,
+    first_buffer: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     PARTS: tl.constexpr,
+    NUM_BUFFERS: tl.constexpr,
+    PART: tl.constexpr = 0,
 ):
-    """Registers (+ bias in fp32, rounded once) -> smem -> C, in PARTS along the columns."""
+    """Registers (+ bias in fp32, rounded once) -> smem -> C, in PARTS along the columns.
+
+    The parts take turns at NUM_BUFFERS buffers from ``first_buffer`` on, of which PARTS is a
+    multiple: so, from tile to tile, a buffer's last store is NUM_BUFFERS stores ago.
+    """
     if PARTS > 1:
         left, right = _halves(acc, ROWS, COLUMNS)
         _store_columns(
-            left, offs_m, offs_n, N, c_desc, bias_ptr, buffer_C, ROWS, COLUMNS // 2, PARTS // 2
+            left,
+            offs_m,
+            offs_n,
+            N,
+            desc,
+            bias_ptr,
+            buffers,
+            first_buffer,
+            ROWS,
+            COLUMNS // 2,
+            PARTS // 2,
+            NUM_BUFFERS,
+            PART,
         )
         _store_columns(
             right,
             offs_m,
             offs_n + COLUMNS // 2,
             N,
-            c_desc,
+            desc,
             bias_ptr,
-            buffer_C,
+            buffers,
+            first_buffer,
             ROWS,
             COLUMNS // 2,
             PARTS // 2,
+            NUM_BUFFERS,
+            PART + PARTS // 2,
         )
     else:
         if bias_ptr is not None:
             offs_bias = offs_n + tl.arange(0, COLUMNS)
             bias = tl.load(bias_ptr + offs_bias, mask=offs_bias < N, other=0.0)
             acc += bias.to(tl.float32)[None, :]
-        tlx.async_descriptor_store_wait(0)
-        tlx.local_store(buffer_C, acc.to(tlx.dtype_of(c_desc)))
+        buffer = buffers[first_buffer + PART % NUM_BUFFERS]
+        tlx.async_descriptor_store_wait(NUM_BUFFERS - 1)
+        tlx.local_store(buffer, acc.to(tlx.dtype_of(desc)))
         tlx.fence("async_shared")
-        tlx.async_descriptor_store(c_desc, buffer_C, [offs_m, offs_n])
+        tlx.async_descriptor_store(desc, buffer, [offs_m, offs_n])
 
 
 @triton.jit
@@ -129,6 +153,8 @@ def gemm_tile_pipeline(
 ):
     GROUP_M: tl.constexpr = BLOCK_SIZE_M // _NUM_GROUPS
     SPLIT: tl.constexpr = workspace_desc is not None
+    NUM_STORE_BUFFERS: tl.constexpr = min(EPILOGUE_SUBTILE, 2)
+    NUM_STORES: tl.constexpr = _NUM_GROUPS * NUM_STORE_BUFFERS
     NUM_STAGES: tl.constexpr = 2
     buffers_A = tlx.local_alloc(a_desc.block_shape, tlx.dtype_of(a_desc), NUM_SMEM_BUFFERS)
     buffers_B = tlx.local_alloc(b_desc.block_shape, tlx.dtype_of(b_desc), NUM_SMEM_BUFFERS)
@@ -139,13 +165,13 @@ def gemm_tile_pipeline(
         # Partial sums leave through the same bytes, half as many columns at a time.
         store_space = tlx.storage_alias_spec(storage=tlx.storage_kind.smem)
         buffers_C = tlx.local_alloc(
-            c_desc.block_shape, tlx.dtype_of(c_desc), _NUM_GROUPS, reuse=store_space
+            c_desc.block_shape, tlx.dtype_of(c_desc), NUM_STORES, reuse=store_space
         )
         buffers_W = tlx.local_alloc(
-            workspace_desc.block_shape, tl.float32, _NUM_GROUPS, reuse=store_space
+            workspace_desc.block_shape, tl.float32, NUM_STORES, reuse=store_space
         )
     else:
-        buffers_C = tlx.local_alloc(c_desc.block_shape, tlx.dtype_of(c_desc), _NUM_GROUPS)
+        buffers_C = tlx.local_alloc(c_desc.block_shape, tlx.dtype_of(c_desc), NUM_STORES)
     smem_full_bars = tlx.alloc_barriers(NUM_SMEM_BUFFERS, arrive_count=1)
     smem_empty_bars = tlx.alloc_barriers(NUM_SMEM_BUFFERS, arrive_count=_NUM_GROUPS)
 
@@ -156,6 +182,9 @@ def gemm_tile_pipeline(
 
     with tlx.async_tasks():
         with tlx.async_task("default"):
+            if SPLIT:
+                # The reduction's CTAs may be placed as these end; they wait for the whole grid.
+                cuda.gdc_launch_dependents()
             step = 0
             loads = 0
             work_id = scheduler.first()
@@ -242,10 +271,12 @@ def gemm_tile_pipeline(
                         N,
                         workspace_desc,
                         None,
-                        buffers_W[group],
+                        buffers_W,
+                        group * NUM_STORE_BUFFERS,
                         GROUP_M,
                         BLOCK_SIZE_N,
                         2 * EPILOGUE_SUBTILE,
+                        NUM_STORE_BUFFERS,
                     )
                 else:
                     _store_columns(
@@ -255,10 +286,12 @@ def gemm_tile_pipeline(
                         N,
                         c_desc,
                         bias_ptr,
-                        buffers_C[group],
+                        buffers_C,
+                        group * NUM_STORE_BUFFERS,
                         GROUP_M,
                         BLOCK_SIZE_N,
                         EPILOGUE_SUBTILE,
+                        NUM_STORE_BUFFERS,
                     )
                 work_id = scheduler.next(work_id, stage, phase)
                 step += 1

@@ -2,6 +2,7 @@
 
 import triton
 import triton.language as tl
+from triton.language.extra import cuda
 
 from .tiles import tile_offsets
 
@@ -28,7 +29,8 @@ def reduce_kernel(
     """C = sum over split_k parts (+ bias) for the tiles from num_full_tiles on.
 
     grid: (tiles, BLOCK_SIZE_M / ROWS). ``workspace_ptr``: fp32, one BLOCK_SIZE_M x BLOCK_SIZE_N
-    block per part, the parts of a tile one after another.
+    block per part, the parts of a tile one after another. To be launched with ``launch_pdl``
+    (programmatic dependent launch): only its start overlaps the kernel that writes the parts.
     """
     tile = tl.program_id(0)
     offs_m, offs_n = tile_offsets(
@@ -39,6 +41,7 @@ def reduce_kernel(
     part_ptr = workspace_ptr + tile.to(tl.int64) * split_k * (BLOCK_SIZE_M * BLOCK_SIZE_N)
     part_ptrs = part_ptr + rows[:, None] * BLOCK_SIZE_N + columns[None, :]
     acc = tl.zeros((ROWS, BLOCK_SIZE_N), dtype=tl.float32)
+    cuda.gdc_wait()
     for part in range(0, split_k, _UNROLL):
         # Loads first, so that they are under way together; the order of the sum stays.
         for i in tl.static_range(_UNROLL):

@@ -1,0 +1,1 @@
+"""What a night found, kept in one file: see :mod:`.night` for its format."""
