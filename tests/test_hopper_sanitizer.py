@@ -100,7 +100,7 @@ def test_a_run_under_a_tool(script, tmp_path, capsys, monkeypatch):
     assert command[-3] == str(FOLDER / "hopper-sanitizer")
     assert (tmp_path / "racecheck-dynamic.out").read_text().startswith("1\n")
     # A log that an earlier run left is no evidence.
-    tool.write_text("#!/bin/sh\nexit 0\n")
+    tool.write_text(f"#!/bin/sh\necho {2 * len(script.SWEEP)} results right\n")
     assert not script.run(str(tool), "racecheck", "dynamic", tmp_path)
     monkeypatch.setattr(script, "TIMEOUT_S", 0.1)
     tool.write_text("#!/bin/sh\nsleep 100\n")
