@@ -221,6 +221,23 @@ def test_a_gpu_is_not_made_up(launched):
     assert launched.log.read()[0]["reason"].startswith("--device cuda: there is no GPU")
 
 
+def test_autotuning_needs_a_gpu(launched):
+    with pytest.raises(SystemExit) as stop:
+        launched("--op", "gemm", "--autotune")
+    assert stop.value.code == 2
+    assert launched.log.read()[0]["reason"].startswith("--autotune: needs a GPU")
+
+
+@pytest.mark.parametrize("value, configs", [("1", ["autotune"] * 2), ("", [None])])
+def test_the_variable_that_autotunes(harness, monkeypatch, value, configs):
+    seen = []
+    for name in ("plan", "matmul"):
+        monkeypatch.setattr(gemm, name, lambda *args, config=None, **kwargs: seen.append(config))
+    monkeypatch.setenv("TLX_CLC_AUTOTUNE", value)
+    harness.GemmOperator.tlx_persistent(None, None, None, None)()
+    assert seen == configs
+
+
 def test_disabled_where_nothing_can_run_them(harness, monkeypatch):
     from tlx_clc_plugin.harness.register import BACKENDS, disabled_reason
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import functools
 
 import torch
+import triton
 
+from . import __version__
+from .autotune import AUTOTUNE, Problem, choose, measurer, random_like
 from .config import ARCHES, GemmConfig, check_config, check_schedule
 from .heuristics import select_config
 from .launch import Replay, launch
 from .operands import (
+    Operand,
     inspect_input,
     inspect_output,
     overlaps,
@@ -37,14 +41,15 @@ def plan(
     *,
     bias: torch.Tensor | None = None,
     schedule: str = "clc",
-    config: GemmConfig | None = None,
+    config: GemmConfig | str | None = None,
     out: torch.Tensor | None = None,
     num_sms: int | None = None,
 ) -> GemmPlan:
     """How ``matmul`` with these arguments runs, and why; nothing is computed or copied.
 
-    ``num_sms``: SMs to plan for; by default those of the operands' GPU or of the active
-    emulated device, and 148 (B200) for CPU tensors without one. Raises as :func:`matmul`.
+    Except with ``config="autotune"``, which tunes if no choice is remembered. ``num_sms``: SMs to
+    plan for; by default those of the operands' GPU or of the active emulated device, and 148
+    (B200) for CPU tensors without one. Raises as :func:`matmul`.
     """
     check_schedule(schedule)
     _check_operands(a, b, bias, out)
@@ -56,17 +61,29 @@ def plan(
     elif type(num_sms) is not int or num_sms < 1:
         raise ValueError(f"num_sms must be a positive int, got {num_sms!r}")
 
+    # A new output is contiguous and aligned; only its row stride can be odd.
+    target = torch.empty((M, N), dtype=a.dtype, device="meta") if out is None else out
+    operands = inspect_input("a", a), inspect_input("b", b), inspect_output("out", target)
+
     with_bias = bias is not None
+    if isinstance(config, str):
+        if config != AUTOTUNE:
+            raise ValueError(f"config must be a GemmConfig or {AUTOTUNE!r}, got {config!r}")
+        if num_sms != device_sms:
+            raise ValueError(f"num_sms must be that of the GPU to autotune, got {num_sms}")
+        _check_tunable(a.device)
+        if 0 in (M, N, K):
+            config = None  # nothing to time
     if config is None:
         config = select_config(M, N, K, num_sms, schedule=schedule, bias=with_bias, arch=arch)
         reasons.append("config: fewest modelled cycles (heuristics.py), no tuning")
+    elif config == AUTOTUNE:
+        config = _tuned(a, b, bias, schedule, operands[:2])
+        reasons.append("config: autotuned, the fastest of those tried on this GPU")
     else:
         check_config(config, schedule, bias=with_bias, arch=arch)
         reasons.append("config: as given")
 
-    # A new output is contiguous and aligned; only its row stride can be odd.
-    target = torch.empty((M, N), dtype=a.dtype, device="meta") if out is None else out
-    operands = inspect_input("a", a), inspect_input("b", b), inspect_output("out", target)
     copies = [(operand.name, operand.copy_reason) for operand in operands if operand.copied]
     if with_bias and N > 1 and bias.stride(0) != 1:
         copies.append(("bias", f"bias: its stride is {bias.stride(0)}, not 1"))
@@ -104,7 +121,7 @@ def matmul(
     *,
     bias: torch.Tensor | None = None,
     schedule: str = "clc",
-    config: GemmConfig | None = None,
+    config: GemmConfig | str | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """``a @ b (+ bias)`` by a warp-specialised Blackwell kernel; forward only (no autograd).
@@ -112,7 +129,9 @@ def matmul(
     ``a``: (M, K), ``b``: (K, N), both float16 or both bfloat16, any strides. ``bias``: (N,), the
     same type, added in fp32 before the one rounding to that type. ``schedule``: "persistent" or
     "clc". ``out``: (M, N), the same type, overlapping no input. The result is ``out``, or a new
-    contiguous tensor. Sums are accumulated in fp32.
+    contiguous tensor. Sums are accumulated in fp32. ``config``: by default the heuristic's;
+    "autotune" for the fastest of about 24 tried, on a GPU only, which takes some thirty seconds
+    once for a problem and is remembered on disk (autotune.py).
 
     CUDA tensors run on their GPU, CPU tensors on the active
     :class:`~tlx_clc_plugin.emulator.EmulatedDevice`. Where TMA can't address an operand it is
@@ -157,7 +176,7 @@ def _call_key(a, b, bias, schedule, config, out) -> tuple | None:
         or type(b) not in _PLAIN_TENSORS
         or not a.is_cuda
         or type(schedule) is not str
-        or not (config is None or type(config) is GemmConfig)
+        or type(config) not in (type(None), GemmConfig, str)
     ):
         return None
     key = [schedule, config]
@@ -169,6 +188,65 @@ def _call_key(a, b, bias, schedule, config, out) -> tuple | None:
         else:
             return None
     return tuple(key)
+
+
+def _check_tunable(device: torch.device) -> None:
+    if device.type != "cuda":
+        raise RuntimeError(
+            f"config={AUTOTUNE!r} needs a GPU, and a is on {device}: leave config out for the "
+            "heuristic's"
+        )
+    _check_device(device)
+
+
+def _tuned(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None,
+    schedule: str,
+    operands: tuple[Operand, Operand],
+) -> GemmConfig:
+    """The autotuned config: remembered, or found by running on operands like these."""
+    from .kernels import KERNELS
+
+    (M, K), N = a.shape, b.shape[1]
+    gpu, major, minor, num_sms = _cuda_properties(a.device.index)
+    arch = ARCHES[major]
+    layouts = (
+        ("row-major" if x.row_major else "column-major") + ", copied" * x.copied for x in operands
+    )
+    problem = Problem(
+        gpu,
+        f"{major}.{minor}",
+        num_sms,
+        triton.__version__,
+        __version__,
+        KERNELS[arch, schedule].cache_key,
+        arch,
+        schedule,
+        *(M, N, K),
+        str(a.dtype).removeprefix("torch."),
+        *layouts,
+        bias is not None,
+    )
+
+    def prepare():
+        if torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                f"config={AUTOTUNE!r} can't tune while a CUDA graph is captured: call matmul once "
+                "before the capture"
+            )
+        from triton.testing import do_bench
+
+        like = [None if x is None else random_like(x, seed) for seed, x in enumerate((a, b, bias))]
+
+        def run(config: GemmConfig, out: torch.Tensor | None) -> torch.Tensor:
+            return matmul(*like[:2], bias=like[2], schedule=schedule, config=config, out=out)
+
+        return measurer(run, *like, lambda call: do_bench(call, return_mode="median"))
+
+    with torch.cuda.device(a.device):
+        return choose(problem, prepare)
 
 
 def _check_operands(

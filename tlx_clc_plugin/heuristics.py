@@ -12,6 +12,7 @@ from .config import MAX_SMEM_BYTES, GemmConfig
 from .planning import count_tiles
 
 _BLOCK_SIZE_M = 128
+_BLOCK_SIZES_N = (256, 128, 64, 32)
 _BLOCK_SIZE_K = 64
 _MAX_SMEM_BUFFERS = 8
 # Filling and draining the pipeline once per CTA, in the model's cycles: about two trips to DRAM.
@@ -28,10 +29,24 @@ def select_config(
     (:func:`modelled_microseconds`).
     """
     if arch == "hopper":
-        return _hopper_config(M, N, K, num_sms)
-    block_size_n = min(
-        (256, 128, 64, 32), key=lambda block_n: modelled_cycles(M, N, K, num_sms, block_n)
-    )
+        return min(_hopper_configs(M, N, K, num_sms))[2]
+    block_size_n = min(_BLOCK_SIZES_N, key=lambda n: modelled_cycles(M, N, K, num_sms, n))
+    return _blackwell_config(block_size_n, schedule, bias)
+
+
+def ranked_configs(
+    M: int, N: int, K: int, num_sms: int, *, schedule: str, bias: bool, arch: str = "blackwell"
+) -> list[GemmConfig]:
+    """All configs that :func:`select_config` chooses among, its choice first, by modelled time."""
+    if arch == "hopper":
+        modelled = sorted(_hopper_configs(M, N, K, num_sms))
+        return [config for time, _, config in modelled if time < math.inf]
+    sizes = sorted(_BLOCK_SIZES_N, key=lambda n: modelled_cycles(M, N, K, num_sms, n))
+    return [_blackwell_config(block_size_n, schedule, bias) for block_size_n in sizes]
+
+
+def _blackwell_config(block_size_n: int, schedule: str, bias: bool) -> GemmConfig:
+    """The tile with as many smem buffers as fit."""
     # The epilogue hands over 64 columns at a time: one 128-byte swizzle row of 16-bit elements.
     subtile = max(1, block_size_n // 64)
     for num_smem_buffers in range(_MAX_SMEM_BUFFERS, 0, -1):
@@ -81,13 +96,17 @@ def hopper_model() -> dict:
     return json.loads(Path(__file__).with_name("hopper_model.json").read_text())
 
 
-def _hopper_config(M: int, N: int, K: int, num_sms: int) -> GemmConfig:
-    candidates = [
-        (index, dataclasses.replace(config, split_k=split_k))
-        for index, config in enumerate(HOPPER_CONFIGS)
-        for split_k in _SPLITS
-    ]
-    return min(candidates, key=lambda c: modelled_microseconds(M, N, K, num_sms, *c))[1]
+def _hopper_configs(
+    M: int, N: int, K: int, num_sms: int
+) -> list[tuple[float, tuple[int, int], GemmConfig]]:
+    """Modelled microseconds, tile and split, which break ties, and config."""
+    candidates = []
+    for index, config in enumerate(HOPPER_CONFIGS):
+        for split_k in _SPLITS:
+            candidate = dataclasses.replace(config, split_k=split_k)
+            modelled = modelled_microseconds(M, N, K, num_sms, index, candidate)
+            candidates.append((modelled, (index, split_k), candidate))
+    return candidates
 
 
 def modelled_microseconds(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from .backends import BACKENDS, BASELINE, Backend
+from .backends import BACKENDS, BASELINE, Backend, autotuned
 from .device import Cuda, Emulated, choose
 from .inputs import LAYOUTS, PRECISIONS, Shape, parse_shapes
 from .metrics import METRICS, NOT_OF_BASELINE
@@ -41,10 +41,13 @@ def resolve(args: argparse.Namespace) -> Request:
     if args.output is not None and args.output == args.output_json:
         raise ValueError(f"--output and --output-json are both {args.output}")
     device = choose(args.device, arch=args.arch, sms=args.sms, policy=args.policy, seed=args.seed)
+    if args.autotune and isinstance(device, Emulated):
+        raise ValueError("--autotune needs a GPU, and the device is emulated")
     metrics = args.metrics or list(device.default_metrics)
+    backends = _backends(args, metrics)
     return Request(
         device,
-        _backends(args, metrics),
+        [autotuned(backend) for backend in backends] if args.autotune else backends,
         args.baseline,
         metrics,
         _shapes(args, device),
@@ -105,6 +108,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--only", type=_names(BACKENDS), metavar="NAMES", help="backends, separated by commas")
     add("--skip", type=_names(BACKENDS), metavar="NAMES", default=[], help="backends to leave out")
     add("--baseline", choices=BACKENDS, default=BASELINE, metavar="NAME", help=f"({BASELINE})")
+    add("--autotune", action="store_true", help="our kernels' configs by trial (GPU)")
     add("--metrics", type=_names(METRICS), metavar="NAMES", help="see --list-metrics")
 
     add = parser.add_argument_group("on what").add_argument

@@ -30,6 +30,7 @@ def own_parser() -> argparse.ArgumentParser:
     parser.add_argument("--sms", type=int, default=4)
     parser.add_argument("--policy", default="eager")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--autotune", action="store_true")
     parser.add_argument("--timeout", type=float, help="seconds per backend and input")
     return parser
 

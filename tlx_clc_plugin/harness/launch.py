@@ -18,7 +18,7 @@ from .arguments import harness_parser, harness_script, own_parser
 from .events import Log
 from .locate import locate
 from .metrics import TRUTH
-from .register import BACKENDS, disabled_reason, register
+from .register import AUTOTUNE_VARIABLE, BACKENDS, disabled_reason, register
 
 _NESTED = "TLX_CLC_NESTED"
 
@@ -54,6 +54,11 @@ def _run(argv: list[str], log: Log) -> None:
         chosen, rest = device.choose(rest)
     except ValueError as error:
         _refuse(log, [str(error)])
+    if own.autotune:
+        if chosen == "cpu":
+            _refuse(log, ["--autotune: needs a GPU, and the device is emulated"])
+        # Children learn it too.
+        os.environ[AUTOTUNE_VARIABLE] = "1"
     rest = _amended(rest, emulated=chosen == "cpu")
     emulation = [f"--{flag}={getattr(own, flag)}" for flag in ("arch", "sms", "policy", "seed")]
     sys.argv = harness_script(checkout, [*emulation, *rest])

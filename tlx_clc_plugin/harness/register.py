@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,8 @@ from ..config import SCHEDULES, cannot_run
 
 # Backend name -> schedule.
 BACKENDS = {f"tlx_{schedule}": schedule for schedule in SCHEDULES}
+# Set to 1, it makes our backends autotune their configs: the flag --autotune of the command.
+AUTOTUNE_VARIABLE = "TLX_CLC_AUTOTUNE"
 
 
 def register() -> None:
@@ -64,10 +67,14 @@ def disabled_reason(backend: str) -> str:
 
 def _backend(schedule: str) -> Callable:
     def backend(operator: Any, a: Any, b: Any, bias: Any) -> Callable[[], Any]:
-        from ..gemm import matmul
+        from ..gemm import matmul, plan
 
         # a and b as they are: copies that the kernel needs belong to the time measured.
-        return lambda: matmul(a, b, bias=bias, schedule=schedule)
+        if os.environ.get(AUTOTUNE_VARIABLE) != "1":
+            return lambda: matmul(a, b, bias=bias, schedule=schedule)
+        # Tunes here, and so not in a call that is timed.
+        plan(a, b, bias=bias, schedule=schedule, config="autotune")
+        return lambda: matmul(a, b, bias=bias, schedule=schedule, config="autotune")
 
     return backend
 
