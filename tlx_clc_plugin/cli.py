@@ -31,6 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     _add_compile(commands)
     _add_results(commands)
     _add_dashboard(commands)
+    _add_compare(commands)
     commands.add_parser("bench", help="the command tritonbench, by another name: bench --help")
     args = parser.parse_args(argv)
     return args.run(args)
@@ -182,6 +183,44 @@ def _dashboard(args: argparse.Namespace) -> int:
     from . import dashboard
 
     return dashboard.run(args.results, args.output, notes=args.notes)
+
+
+def _add_compare(commands: argparse._SubParsersAction) -> None:
+    compare = commands.add_parser(
+        "compare",
+        help="judge a run of the benchmarks against a baseline",
+        description="Judge a run of tests/benchmarks against a baseline, both saved by pytest "
+        "--benchmark-json. Fails if a benchmark got slower, is wrong, failed or is missing, or if "
+        "there is none; refuses (status 2) what can't be compared: another GPU, driver major, "
+        "power limit or toolchain, a noisy or host-bound baseline.",
+    )
+    compare.add_argument("base", type=Path, metavar="BASE", help="a file of ci/baselines, say")
+    compare.add_argument("head", type=Path, metavar="HEAD")
+    compare.add_argument(
+        "--nights", type=Path, metavar="DIR", help="night files: compare with the last ones too"
+    )
+    compare.add_argument(
+        "--gates",
+        type=Path,
+        metavar="FILE",
+        help='what counts as a change, JSON: [{"cells": PATTERN, "change": 0.05, "bands": 1}, ...]',
+    )
+    compare.add_argument("--json", type=Path, metavar="FILE", help="write the report as JSON")
+    compare.add_argument("--markdown", type=Path, metavar="FILE", help="write it as Markdown")
+    compare.set_defaults(run=_compare)
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from .guard import compare
+
+    return compare.run(
+        args.base,
+        args.head,
+        nights=args.nights,
+        gates=args.gates,
+        json=args.json,
+        markdown=args.markdown,
+    )
 
 
 def _results_file(text: str) -> tuple[Path, str | None]:

@@ -38,11 +38,11 @@ class NightError(ValueError):
     """A file, or a night, that is not one of schema 1; names the field."""
 
 
-class _Record(Struct, frozen=True, forbid_unknown_fields=True):
-    pass
+class Record(Struct, frozen=True, forbid_unknown_fields=True):
+    """Plain data, read strictly: unknown fields, wrong types and missing ones are errors."""
 
 
-class Commit(_Record):
+class Commit(Record):
     """``time``: when it was committed. ``url``: where to read it."""
 
     sha: Annotated[str, Meta(pattern="^[0-9a-f]{40}$")]
@@ -51,7 +51,7 @@ class Commit(_Record):
     url: Annotated[str, Meta(pattern=r"^https?://[^\s\"'<>]+$", max_length=1000)] | None = None
 
 
-class Runner(_Record):
+class Runner(Record):
     """``name``: the machine's. ``harness``: tritonbench and its commit, or "embedded". ``shard``:
     which part of the benchmarks, where a night is divided over several runners."""
 
@@ -61,7 +61,7 @@ class Runner(_Record):
     shard: Name | None = None
 
 
-class Gpu(_Record):
+class Gpu(Record):
     """``capability``: "9.0" for sm_90."""
 
     name: Text
@@ -72,13 +72,13 @@ class Gpu(_Record):
     memory_gib: Figure
 
 
-class Range(_Record):
+class Range(Record):
     min: Figure
     median: Figure
     max: Figure
 
 
-class Conditions(_Record):
+class Conditions(Record):
     """The GPU while it was measured, sampled; ``throttle_reasons``: all that occurred."""
 
     sm_clock_mhz: Range
@@ -87,7 +87,7 @@ class Conditions(_Record):
     throttle_reasons: list[Text]
 
 
-class Versions(_Record):
+class Versions(Record):
     python: Text
     torch: Text
     fbtriton: Text
@@ -95,7 +95,7 @@ class Versions(_Record):
     cuda: Text | None = None
 
 
-class Step(_Record):
+class Step(Record):
     """One step of the night; ``reason`` says why where it is not ok."""
 
     name: Name
@@ -105,7 +105,7 @@ class Step(_Record):
     command: Text
 
 
-class Cell(_Record):
+class Cell(Record):
     """One benchmark. ``id``: op/MxNxK/dtype/layout/backend/mode, and /metric where there are
     several of them. ``value``, in units of ``metric``, with its noise band from ``low`` to
     ``high``, is there if ``status`` is ok; else ``reason`` says why not. ``repro``: a command."""
@@ -128,18 +128,36 @@ class Cell(_Record):
     config: Text
     repro: Text
 
+    def check(self) -> None:
+        """Raises NightError, naming the cell, for fields that contradict each other."""
+        base = cell_id(self.op, self.shape, self.dtype, self.layout, self.backend, self.mode)
+        if self.id not in (base, f"{base}/{self.metric}"):
+            raise NightError(f"id of a cell must be {base!r}, or that and its metric: {self.id!r}")
+        where = f"cell {self.id}:"
+        if (self.status == "ok") != (self.value is not None):
+            raise NightError(f"{where} value must be there if status is ok, and only then")
+        if (self.low is None) != (self.high is None):
+            raise NightError(f"{where} low and high belong together")
+        if self.low is not None and not self.low <= (self.value or self.low) <= self.high:
+            raise NightError(
+                f"{where} value must lie from low to high, got {self.value} and "
+                f"{self.low} to {self.high}"
+            )
+        if self.status != "ok" and not self.reason:
+            raise NightError(f"{where} reason must say why it is {self.status}")
 
-class CellVerdict(_Record):
+
+class CellVerdict(Record):
     word: Word
     why: Text
 
 
-class Verdict(_Record):
+class Verdict(Record):
     status: Literal["ok", "fail"]
     cells: dict[CellId, CellVerdict]
 
 
-class Night(_Record):
+class Night(Record):
     """All of it. ``synthetic``: made up, for a test or a sample. ``verdict``: of this night's
     cells against the baseline, None where the night broke off before."""
 
@@ -266,32 +284,19 @@ def _check(night: Night) -> None:
         raise NightError(f"finished must not be before started, got {night.finished.isoformat()}")
     if (night.runner.lane == "gpu") != (night.gpu is not None):
         raise NightError(f"gpu must be there in lane 'gpu' alone, got lane {night.runner.lane!r}")
-    _unique("cells", (cell.id for cell in night.cells))
-    _unique("steps", (step.name for step in night.steps))
+    unique("cells", (cell.id for cell in night.cells))
+    unique("steps", (step.name for step in night.steps))
     for cell in night.cells:
-        base = cell_id(cell.op, cell.shape, cell.dtype, cell.layout, cell.backend, cell.mode)
-        if cell.id not in (base, f"{base}/{cell.metric}"):
-            raise NightError(f"id of a cell must be {base!r}, or that and its metric: {cell.id!r}")
-        where = f"cell {cell.id}:"
-        if (cell.status == "ok") != (cell.value is not None):
-            raise NightError(f"{where} value must be there if status is ok, and only then")
-        if (cell.low is None) != (cell.high is None):
-            raise NightError(f"{where} low and high belong together")
-        if cell.low is not None and not cell.low <= (cell.value or cell.low) <= cell.high:
-            raise NightError(
-                f"{where} value must lie from low to high, got {cell.value} and "
-                f"{cell.low} to {cell.high}"
-            )
-        if cell.status != "ok" and not cell.reason:
-            raise NightError(f"{where} reason must say why it is {cell.status}")
+        cell.check()
 
 
 def cell_id(op: str, shape: Iterable[int], *names: str) -> str:
-    """op/MxNxK/dtype/layout/backend/mode[/metric]: ``names`` are those after the shape."""
+    """A cell's id: op/MxNxK, then ``names``: dtype/layout/backend/mode[/metric]."""
     return "/".join((op, "x".join(map(str, shape)), *names))
 
 
-def _unique(field: str, names: Iterable[str]) -> None:
+def unique(field: str, names: Iterable[str]) -> None:
+    """Raises NightError for names that are there twice."""
     for name, count in Counter(names).items():
         if count > 1:
             raise NightError(f"{field}: {name!r} is there {count} times")

@@ -1,0 +1,1 @@
+pytest_plugins = ["tlx_clc_plugin.guard.pytest_plugin"]
